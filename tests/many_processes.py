@@ -20,7 +20,7 @@ from lexome.training.loop import Batch, Loss, Position, Step, Updater, train
 from lexome.training.losses import DistilledLM, DistillingLoss, LossWeights, PretrainingLoss, projection
 from lexome.training.optim import LearningRateSchedule, Length, Optimizers, OptimizerSettings
 from lexome.training.parallel import AXES, Parallel, Sizes, join_processes
-from lexome.training.sampling import IGNORE_INDEX, Place
+from lexome.training.sampling import IGNORE_INDEX, BatchPosition
 from lexome.training.trainer import gather_weights, restore_state, save_state
 
 STEPS = 5
@@ -96,7 +96,7 @@ def steps(case: Case, *, passes: int = 4, since: int = 0) -> Iterator[Step]:
         tokens = sum(batch.tokens for batch in batches)
         of_step = {"masked_of_step": counts[0], "sequences_of_step": counts[1], "tokens_of_step": tokens}
         whole = [replace(batch, **of_step) for batch in batches]
-        yield Step(tuple(whole), tokens, Place(0, number + 1, 16), {"rate": 0.15})
+        yield Step(tuple(whole), tokens, BatchPosition(0, number + 1, 16), {"rate": 0.15})
 
 
 def _batch(case: Case, generator: torch.Generator, *, sequences: int, masks: int) -> Batch:

@@ -22,8 +22,8 @@ from lexome.training.loop import prefetch, to_tensors
 from lexome.training.sampling import (
     IGNORE_INDEX,
     Arrays,
+    BatchPosition,
     Pieces,
-    Place,
     Plan,
     Text,
     batch,
@@ -35,7 +35,7 @@ from lexome.training.sampling import (
 from lexome.training.session import batches_of
 
 PLAN = Plan(tokens=256, max_tokens=32, seed=3)
-BEGIN = (Place(), 0, 0)
+BEGIN = (BatchPosition(), 0, 0)
 
 
 def assert_equal(one: object, other: object) -> None:
@@ -96,7 +96,7 @@ def test_words_are_masked_whole_and_shown_as_the_mask(shards: Shards, pieces: Pi
 
 
 def test_every_sequence_comes_once_an_epoch(shards: Shards, pieces: Pieces) -> None:
-    text, place, seen = text_of(shards, pieces), Place(0, 0, 32), Counter[tuple[int, int]]()
+    text, place, seen = text_of(shards, pieces), BatchPosition(0, 0, 32), Counter[tuple[int, int]]()
     while place.epoch < 2:
         parts, place = take(text, place, 256)
         seen.update((epoch, number) for epoch, numbers in parts for number in numbers.tolist())

@@ -13,7 +13,7 @@ from lexome import progress
 from lexome.errors import CheckpointError
 from lexome.training import trainer
 from lexome.training.loop import Position, StepResult
-from lexome.training.trainer import Journal, Sums, plot_loss, read_metrics, training_progress
+from lexome.training.trainer import MetricsJournal, Sums, plot_loss, read_metrics, training_progress
 
 
 def done(loss: float, *, masked: int = 10, right: int = 5) -> StepResult:
@@ -34,7 +34,7 @@ def test_a_line_has_the_means_since_the_last() -> None:
 
 def test_lines_after_a_saved_step_and_half_a_line_are_made_again(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text('{"step": 10}\n{"step": 20}\n{"step": 30}\n{"step": 4')
-    Journal(tmp_path, step=20).write({"step": 25})
+    MetricsJournal(tmp_path, step=20).write({"step": 25})
     assert [line["step"] for line in read_metrics(tmp_path / "metrics.jsonl")] == [10, 20, 25]
 
 
@@ -44,7 +44,7 @@ def test_metrics_that_no_run_wrote_are_refused_and_stay_as_they_are(tmp_path: Pa
     path.write_text(f'{{"step": 1}}\n{line}\n{{"step": 3}}\n')
     before = path.read_bytes()
     with raises(CheckpointError, code="invalid-metrics", value=2):
-        Journal(tmp_path, step=3)
+        MetricsJournal(tmp_path, step=3)
     assert path.read_bytes() == before
 
 
@@ -54,7 +54,7 @@ def test_tensorboard_gets_every_number(tmp_path: Path, monkeypatch: pytest.Monke
     writer = SimpleNamespace(add_scalar=lambda *given: seen.append(given), flush=lambda: None)
     module.SummaryWriter = lambda folder, purge_step: writer  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
-    board = Journal(tmp_path, step=0)
+    board = MetricsJournal(tmp_path, step=0)
     board.write({"step": 5, "loss": 2.0})
     board.write({"step": 5, "held_out": {"loss": 3.0}})
     assert seen == [("loss", 2.0, 5), ("held_out/loss", 3.0, 5)]

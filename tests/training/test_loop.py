@@ -16,7 +16,7 @@ from lexome.models.heads import MaskedLM, PairedLM
 from lexome.training.loop import Position, Updater, to_tensors, train
 from lexome.training.losses import PretrainingLoss, sums
 from lexome.training.optim import LearningRateSchedule, Length, Optimizers, OptimizerSettings
-from lexome.training.sampling import IGNORE_INDEX, Pieces, Place, Plan, StepArrays, Text, batch, take
+from lexome.training.sampling import IGNORE_INDEX, BatchPosition, Pieces, Plan, StepArrays, Text, batch, take
 from lexome.training.session import evaluate
 from lexome.training.trainer import DivergenceWatch
 
@@ -32,7 +32,7 @@ def text(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 def arrays(text: Text, sizes: list[int]) -> StepArrays:
     """One pass of each size, all of the same text."""
-    parts, after = take(text, Place(0, 0, 32), 1024)
+    parts, after = take(text, BatchPosition(0, 0, 32), 1024)
     (epoch, numbers) = parts[0]
     cuts = [round(len(numbers) * sum(sizes[:place]) / sum(sizes)) for place in range(len(sizes) + 1)]
     made = [

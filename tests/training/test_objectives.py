@@ -20,7 +20,7 @@ from lexome.models import checkpoint
 from lexome.training.loop import to_tensors
 from lexome.training.losses import contrastive_sums, embedding_distance, pool, unmask
 from lexome.training.pretrain import pretrain
-from lexome.training.sampling import Pieces, Place, Plan, Text, Views, steps
+from lexome.training.sampling import BatchPosition, Pieces, Plan, Text, Views, steps
 from lexome.training.session import batches_of
 from lexome.training.trainer import read_metrics
 
@@ -88,7 +88,7 @@ def test_a_fraction_of_splits_leaves_one_sentence_alone(shards: Shards) -> None:
 def test_pairs_of_a_batch_are_views_of_one_text(shards: Shards) -> None:
     text, _ = epoch_of(shards, views=Views(1.0))
     pieces = Pieces.read(shards.folder / "tokenizer.json", words=True)
-    made = steps(text, PLAN, pieces.vocabulary, lambda step, tokens: 0.0, begin=(Place(), 0, 0))
+    made = steps(text, PLAN, pieces.vocabulary, lambda step, tokens: 0.0, begin=(BatchPosition(), 0, 0))
     for step in islice(made, 6):
         batch = to_tensors(step).batches[0]
         assert batch.views_P2 is not None
@@ -194,7 +194,9 @@ def test_pairs_of_micro_batches_add_up_to_the_step(shards: Shards) -> None:
     text, _ = epoch_of(shards, views=Views(1.0))
     pieces = Pieces.read(shards.folder / "tokenizer.json", words=True)
     plan = replace(PLAN, passes=3)
-    made = to_tensors(next(steps(text, plan, pieces.vocabulary, lambda step, tokens: 0.0, begin=(Place(), 0, 0))))
+    made = to_tensors(
+        next(steps(text, plan, pieces.vocabulary, lambda step, tokens: 0.0, begin=(BatchPosition(), 0, 0)))
+    )
     assert sum(len(batch.views_P2) for batch in made.batches if batch.views_P2 is not None) == (
         made.batches[0].views_of_step
     )

@@ -35,7 +35,7 @@ from lexome.formats import parquet, read
 from lexome.formats.tally import Tally, drop_dependents
 from lexome.metadata import Metadata
 from lexome.pipeline import Advance, Job
-from lexome.recipe.corpus_stages import Near, Source
+from lexome.recipe.corpus_stages import CorpusSource, Near
 
 # Filters: language, license, retraction, length, and kinds of passages; each drop is counted by its reason
 
@@ -165,7 +165,7 @@ DELETIONS = {"deletions": True}
 class ReadSettings:
     """The part of the recipe that reading needs."""
 
-    source: Source
+    source: CorpusSource
     languages: tuple[str, ...]
     min_words: int
     retracted: str

@@ -42,7 +42,7 @@ _ADVICE = (
 
 
 @dataclass(frozen=True)
-class Layout:
+class TableLayout:
     """The meaning of the columns, by index; the cells of `ids` are joined by full stops."""
 
     columns: tuple[str, ...]
@@ -59,14 +59,14 @@ class Layout:
         return [index for index in range(len(self.columns)) if index not in used]
 
 
-_CHEMPROT_PAIRS = Layout(
+_CHEMPROT_PAIRS = TableLayout(
     ("label", "chemical type", "gene type", "distance 1", "distance 2", "sentence", "entity 1", "entity 2", "pmid"),
     texts=((5, "sentence"),),
     label=0,
     ids=(8, 6, 7),
     pmid=8,
 )
-_SENTENCE_LABEL = Layout(("sentence", "label"), texts=((0, "sentence"),), label=1)
+_SENTENCE_LABEL = TableLayout(("sentence", "label"), texts=((0, "sentence"),), label=1)
 
 
 def read(
@@ -133,7 +133,7 @@ def read_rows(
         yield from tally.accept(make, where=f"{source.name}, line {row.line}", raw=row.raw)
 
 
-def _layout(cells: list[str], named: tuple[str, str, str], header: str) -> tuple[Layout, bool]:
+def _layout(cells: list[str], named: tuple[str, str, str], header: str) -> tuple[TableLayout, bool]:
     """The layout, and whether the first row is a header."""
     by_name = any(name and not name.isdecimal() for name in named)
     lowered = [cell.strip().lower() for cell in cells]
@@ -158,7 +158,7 @@ def _are_articles(lowered: list[str]) -> bool:
     return bool(texts and ids) and len(texts | ids) > 1 and not _MENTION_TABLE.issubset(lowered)
 
 
-def _layout_of_columns(names: list[str], named: tuple[str, str, str], cells: list[str]) -> Layout:
+def _layout_of_columns(names: list[str], named: tuple[str, str, str], cells: list[str]) -> TableLayout:
     """The layout of a header, or of numbered columns if there are no names."""
     columns = tuple(name.strip() for name in names) or tuple(str(number + 1) for number in range(len(cells)))
     lowered = [name.lower() for name in columns] if names else []
@@ -174,7 +174,7 @@ def _layout_of_columns(names: list[str], named: tuple[str, str, str], cells: lis
         raise _unknown_columns("there is no text column", cells)
     ids = [lowered.index(name) for name in _IDS if name in lowered] if id is None else [id]
     labels = [lowered.index(name) for name in _LABELS if name in lowered] if label is None else [label]
-    return Layout(
+    return TableLayout(
         columns,
         tuple(texts),
         label=labels[0] if labels else None,
@@ -203,7 +203,7 @@ def _unknown_columns(problem: str, cells: list[str], *, value: str | None = None
     return BadDocument("unknown_columns", message, value=value)
 
 
-def _document(row: TableRow, layout: Layout, file: str, encoding: str, tally: Tally) -> Document:
+def _document(row: TableRow, layout: TableLayout, file: str, encoding: str, tally: Tally) -> Document:
     cells = row.cells(encoding, len(layout.columns))
     if len(cells) != len(layout.columns):
         raise BadDocument(
@@ -227,7 +227,7 @@ def _document(row: TableRow, layout: Layout, file: str, encoding: str, tally: Ta
     )
 
 
-def _id(cells: list[str], row: TableRow, layout: Layout, file: str) -> str:
+def _id(cells: list[str], row: TableRow, layout: TableLayout, file: str) -> str:
     """The row's id; a bare row number is prefixed with the file name."""
     name = ".".join(cells[index] for index in layout.ids)
     if not name:

@@ -16,7 +16,7 @@ Language = Literal["en", "fr", "de", "es", "it", "pt"]
 Licenses = Literal["any", "stated", "commercial"]
 
 
-class Source(Table):
+class CorpusSource(Table):
     """One collection of files of one kind. Within it the newest version of a document wins."""
 
     name: Name = Field(description="Its name in tables, and that of its folder.")
@@ -81,7 +81,7 @@ class BuildRecipe(Recipe):
     stage: Literal["build"]
     out: Path = Field(description="The folder for records/, corpus.json and corpus.md.")
     seed: int = Field(default=0, ge=0, lt=1 << 64, description="Random seed of the subsampling.")
-    sources: tuple[Source, ...] = Field(min_length=1)
+    sources: tuple[CorpusSource, ...] = Field(min_length=1)
     languages: tuple[Language, ...] = Field(
         default=("en",), description="Languages to keep, detected from the text; empty keeps all."
     )
@@ -116,7 +116,7 @@ class BuildRecipe(Recipe):
                 )
         return self
 
-    def source(self, name: str) -> Source:
+    def source(self, name: str) -> CorpusSource:
         """The source of this name."""
         return next(source for source in self.sources if source.name == name)
 

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from lexome.models.encoder import Packing
 from lexome.training.optim import LearningRateSchedule, Length, Optimizers
-from lexome.training.sampling import Arrays, Place, StepArrays, round_up
+from lexome.training.sampling import Arrays, BatchPosition, StepArrays, round_up
 
 # --- Micro-batches
 
@@ -88,7 +88,7 @@ class Step:
 
     batches: tuple[Any, ...]
     tokens: int
-    after: Place
+    after: BatchPosition
     logged: Mapping[str, float] = field(default_factory=dict)
     ends_epoch: bool = False
 
@@ -302,7 +302,7 @@ class Position:
     step: int = 0
     tokens: int = 0
     elapsed_s: float = 0.0
-    place: Place = field(default_factory=Place)
+    place: BatchPosition = field(default_factory=BatchPosition)
 
 
 @dataclass(frozen=True, slots=True)

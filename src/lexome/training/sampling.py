@@ -293,7 +293,7 @@ GRAIN = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BatchPosition:
     """The start of the next batch: an epoch, an index into its order, and its maximum sequence length."""
 
     epoch: int = 0
@@ -338,12 +338,12 @@ class StepArrays:
     """The micro-batches of one step, and the place after it."""
 
     passes: list[Arrays]
-    after: Place
+    after: BatchPosition
     rate: float
 
 
 def steps(
-    text: Text, plan: Plan, vocabulary: Vocabulary, progress: Progress, *, begin: tuple[Place, int, int]
+    text: Text, plan: Plan, vocabulary: Vocabulary, progress: Progress, *, begin: tuple[BatchPosition, int, int]
 ) -> Iterator[StepArrays]:
     """An infinite stream of steps; `begin` is the place to start at, and the steps and tokens before it.
 
@@ -355,7 +355,7 @@ def steps(
         max_tokens = int(value_at(plan.lengths_ramp, done, default=plan.max_tokens))
         if place.max_tokens != max_tokens:
             # Sequences differ at another maximum length, so the rest of the epoch is skipped.
-            place = Place(place.epoch + (place.at > 0), 0, max_tokens)
+            place = BatchPosition(place.epoch + (place.at > 0), 0, max_tokens)
         rate = rate_at(plan.rate, done)
         passes = []
         for _ in range(round(value_at(plan.passes_ramp, done, default=plan.passes))):
@@ -365,7 +365,7 @@ def steps(
         yield StepArrays(passes, place, rate)
 
 
-def take(text: Text, place: Place, tokens: int) -> tuple[list[tuple[int, Ints]], Place]:
+def take(text: Text, place: BatchPosition, tokens: int) -> tuple[list[tuple[int, Ints]], BatchPosition]:
     """The next sequences that fit into this many tokens, as (epoch, indices), and the place after them.
 
     A batch continues across the end of an epoch, so that its padding is shorter than one sequence.
@@ -379,7 +379,7 @@ def take(text: Text, place: Place, tokens: int) -> tuple[list[tuple[int, Ints]],
             parts.append((epoch, ordered.order[at:end]))
             room -= int(ordered.reached[end - 1]) - before
         if end < ordered.order.size:
-            return parts, Place(epoch, end, place.max_tokens)
+            return parts, BatchPosition(epoch, end, place.max_tokens)
         epoch, at = epoch + 1, 0
 
 
@@ -427,7 +427,7 @@ def batch(
 
 def evaluation_batches(text: Text, plan: Plan, vocabulary: Vocabulary, *, tokens: int, rate: float) -> Iterator[Arrays]:
     """The batches of one epoch, up to about this many tokens: deterministic, for evaluation."""
-    place, seen = Place(0, 0, plan.max_tokens), 0
+    place, seen = BatchPosition(0, 0, plan.max_tokens), 0
     while place.epoch == 0 and seen < tokens:
         parts, place = take(text, place, plan.tokens)
         arrays = batch(text, parts[:1], plan, vocabulary, rate=rate, max_tokens=plan.max_tokens)

@@ -52,7 +52,7 @@ from lexome.training.trainer import (
     RUN,
     STATES,
     Line,
-    Run,
+    RunRecord,
     Setting,
     Trainer,
     facts,
@@ -246,7 +246,7 @@ def run_training(
     inputs_sha256: str = "",
     progress_shown: bool = True,
     clock: Clock = time.monotonic,
-) -> tuple[Run, bool]:
+) -> tuple[RunRecord, bool]:
     """Train, or resume an interrupted run, and write the checkpoint folder.
 
     Returns the facts of the run, and whether it is new: a finished run is not repeated. `inputs_sha256` identifies
@@ -478,7 +478,7 @@ class Session:
         notes = self.trainer.restore(path, identities=[self.identity], seed=self.recipe.seed)
         self.evaluated = notes.get("measured")
 
-    def finish(self) -> Run:
+    def finish(self) -> RunRecord:
         """Write the checkpoint folder, the plot, and last the mark that the run is finished."""
         recipe, run = self.recipe, self.run(done=True)
         self._write_model(MODEL, run)
@@ -500,7 +500,7 @@ class Session:
         folder = self._write_model(LAST_GOOD, self.run(done=False))
         return f"The last good training state is {states[-1]}; as a checkpoint to start from it is {folder}."
 
-    def _write_model(self, name: str, run: Run) -> Path:
+    def _write_model(self, name: str, run: RunRecord) -> Path:
         """Write the model as a checkpoint folder inside `out`."""
         folder = self.recipe.out / name
         weights = gather_weights(self.start.model, self.trainer.optimizers, parallel=self.parallel)
@@ -509,10 +509,10 @@ class Session:
             write_checkpoint(folder, self.start, weights, card=card, run=facts(run, keys_of(self.recipe)))
         return folder
 
-    def run(self, *, done: bool) -> Run:
+    def run(self, *, done: bool) -> RunRecord:
         """The facts of this run for run.json."""
         position, last = self.trainer.position, self.trainer.last
-        return Run(
+        return RunRecord(
             identity=self.identity,
             done=done,
             steps=position.step,
@@ -654,7 +654,7 @@ def initial_model(
     )
 
 
-def card_of(recipe: TrainingRecipe, start: Start, run: Run, *, text: str) -> Card:
+def card_of(recipe: TrainingRecipe, start: Start, run: RunRecord, *, text: str) -> Card:
     """The model card of a run; `text` says what it was trained on, unless the recipe does."""
     settings, scores = recipe.card, []
     if run.held_out is not None:

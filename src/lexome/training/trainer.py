@@ -51,13 +51,13 @@ from lexome.recipe import upgrade
 from lexome.training.loop import Clock, Position, Step, StepResult, Update, fraction_done, train
 from lexome.training.optim import LearningRateSchedule, Length, Optimizers
 from lexome.training.parallel import Parallel
-from lexome.training.sampling import Place
+from lexome.training.sampling import BatchPosition
 
 RUN = "run.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RunRecord:
     """The facts of one run. `identity` is the hash of all that its outcome depends on."""
 
     identity: str
@@ -74,12 +74,12 @@ class Run:
     start: dict[str, Any]
 
 
-def write_run(folder: Path, run: Run, recipe: Mapping[str, Any]) -> None:
+def write_run(folder: Path, run: RunRecord, recipe: Mapping[str, Any]) -> None:
     """Write run.json with the keys of a recipe; with `done`, it is the mark that the run is finished: it comes last."""
     write_json(folder / RUN, facts(run, recipe))
 
 
-def facts(run: Run, recipe: Mapping[str, Any]) -> dict[str, Any]:
+def facts(run: RunRecord, recipe: Mapping[str, Any]) -> dict[str, Any]:
     """The run with date, versions, hardware and the keys of its recipe, as JSON holds it."""
     return {"stage": recipe["stage"], **asdict(run), **surroundings(), "recipe": recipe}
 
@@ -100,7 +100,7 @@ def surroundings() -> dict[str, Any]:
     }
 
 
-def finished(folder: Path, identity: str, recipe: Mapping[str, Any], *, free: Collection[str]) -> Run | None:
+def finished(folder: Path, identity: str, recipe: Mapping[str, Any], *, free: Collection[str]) -> RunRecord | None:
     """The finished run in a folder; UsageError where that is another run than this.
 
     The error names a key that differs from the recipe's, but for the tables that are `free` to.
@@ -110,7 +110,7 @@ def finished(folder: Path, identity: str, recipe: Mapping[str, Any], *, free: Co
         return None
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        run = Run(**{field.name: found[field.name] for field in fields(Run)})
+        run = RunRecord(**{field.name: found[field.name] for field in fields(RunRecord)})
     except (ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{path}: is no record of a pre-training ({error!r}). Choose another `out`.") from None
     if run.identity != identity:
@@ -257,7 +257,7 @@ class DivergenceWatch:
             )
 
 
-class Journal:
+class MetricsJournal:
     """metrics.jsonl, one line at a time, and TensorBoard where it is installed."""
 
     def __init__(self, folder: Path, *, step: int) -> None:
@@ -494,7 +494,7 @@ def restore_state(
     with reading_run_file(path):
         at = content["position"]
         position.step, position.tokens, position.elapsed_s = at["step"], at["tokens"], at["elapsed_s"]
-        position.place = Place(*at["place"])
+        position.place = BatchPosition(*at["place"])
         if len(content["random"]) == parallel.replicas:
             cpu, cuda = content["random"][parallel.replica]
             torch.set_rng_state(cpu)
@@ -702,7 +702,7 @@ class Trainer:
         self.watch = DivergenceWatch(threshold=inf if divergence_threshold is None else divergence_threshold)
         self.position, self.sums = Position(), Sums()
         self.last: Line | None = None
-        self.journal: Journal | None = None
+        self.journal: MetricsJournal | None = None
 
     @property
     def fraction(self) -> float:
@@ -711,7 +711,7 @@ class Trainer:
 
     def open_journal(self, folder: Path) -> None:
         """Write metrics.jsonl in this folder from the current position on."""
-        self.journal = Journal(folder, step=self.position.step) if self.parallel.first else None
+        self.journal = MetricsJournal(folder, step=self.position.step) if self.parallel.first else None
 
     def steps(self, update: Update, steps: Iterator[Step]) -> Iterator[StepResult]:
         """Train to the end, yielding after each step its result over all processes."""

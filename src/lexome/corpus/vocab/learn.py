@@ -326,7 +326,7 @@ UNUSED = "[unused"
 
 
 @dataclass(frozen=True)
-class Counts:
+class WordCounts:
     """Word frequencies, document frequencies, and the number of added tokens in the text, such as a literal [SEP]."""
 
     times: Counter[str]
@@ -370,7 +370,7 @@ def require_wordpiece(tokenizer: Any) -> None:
         )
 
 
-def count_words(documents: Iterable[list[str]], tokenizer: Any) -> Counts:
+def count_words(documents: Iterable[list[str]], tokenizer: Any) -> WordCounts:
     """Count the words of documents after the tokenizer's normalization and pre-tokenization.
 
     Each distinct white-space-separated string is split only once. Added tokens are not words: the tokenizer extracts
@@ -398,7 +398,7 @@ def count_words(documents: Iterable[list[str]], tokenizer: Any) -> Counts:
                 here[word] += count
         times.update(here)
         in_documents.update(here.keys())
-    return Counts(times, in_documents, added)
+    return WordCounts(times, in_documents, added)
 
 
 def free_slots(tokenizer: Any, *, occurring: Collection[str]) -> list[str]:
@@ -414,7 +414,7 @@ def free_slots(tokenizer: Any, *, occurring: Collection[str]) -> list[str]:
     return sorted(free, key=lambda piece: (not piece.startswith(UNUSED), -pieces[piece]))
 
 
-def rank_candidates(counts: Counts, cut: "_Segmentation", *, min_documents: int) -> list[str]:
+def rank_candidates(counts: WordCounts, cut: "_Segmentation", *, min_documents: int) -> list[str]:
     """Fragmented or unknown words, by the tokens they cost; ties in alphabetical order."""
     gains = {
         word: cut.cost(word) * counts.times[word]

@@ -32,7 +32,7 @@ from lexome.tasks.document_relation import FIRST, LABEL, NOVEL, PAIR, SCHEMA, SE
 from lexome.tasks.task import IGNORE_INDEX, TASK, Example, Task, Transitions
 from lexome.training.finetune.lora import LoraSettings, add_adapters
 from lexome.training.loop import Step
-from lexome.training.sampling import Place
+from lexome.training.sampling import BatchPosition
 
 # The longest sequence is rounded up to a multiple of this: compiled code is specialized for each value.
 LENGTHS = 64
@@ -170,7 +170,7 @@ class TrainingPlan:
             for number, chosen in enumerate(self._epoch(epoch)[skipped:count], skipped + 1):
                 batches = self._micro_batches(chosen)
                 tokens = sum(self.lengths[index] for index in chosen)
-                yield Step(tuple(batches), tokens, Place(epoch, number), ends_epoch=number == count)
+                yield Step(tuple(batches), tokens, BatchPosition(epoch, number), ends_epoch=number == count)
 
     def choose_padding(self) -> None:
         """Pad batches to few sizes: about four of them up to the mean, so that padding is an eighth of that."""

@@ -167,6 +167,7 @@ def sound_files() -> dict[str, tuple[str, bytes]]:
     files["html"] = ("a.html", b"<html><head><title>T</title></head><body><h1>H</h1><p>A <b>b</b> &alpha;" * 5)
     files["csv"] = ("a.csv", b'id,text,label\n1,"BRCA1, in text",yes\n2,Other,no\n' * 5)
     files["tsv"] = ("a.tsv", b"id\ttext\tlabel\n1\tBRCA1 in text\tyes\n2\tOther\tno\n" * 5)
+    files["names"] = ("a.tsv", b"name\tid\ttype\nBRCA1\tNCBIGene:672\tGene\nasthma\tmesh:D001249\tDisease\n" * 5)
     files["mimic"] = ("a.csv", b'"ROW_ID","SUBJECT_ID","TEXT"\n1,2,"BRCA1"\n2,3,"Text"\n')
     files["pmc"] = (
         "a.nxml",

@@ -1,5 +1,6 @@
 """Shared by all tests: where the real data is, how to say that it is missing, and one thread for tiny models."""
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,6 +27,13 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+def pytest_configure() -> None:
+    """Take signals as in a terminal: nohup and shells in the background ignore some, and processes inherit that."""
+    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 # The same examples in every run, so that a change is judged by what it changes; other examples are for the nightly run.

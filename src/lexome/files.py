@@ -21,7 +21,7 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-from lexome.errors import CheckpointError, FormatError, MissingExtraError, UsageError
+from lexome.errors import CheckpointError, FormatError, LexomeError, MissingExtraError, UsageError
 
 __all__ = [
     "CHECKSUMS",
@@ -34,6 +34,7 @@ __all__ = [
     "fingerprint",
     "first_difference",
     "is_full",
+    "read_json",
     "refuse_foreign",
     "refuse_other_settings",
     "usable_cores",
@@ -268,10 +269,24 @@ def _size_and_crc(path: Path, *, size: int | None = None) -> tuple[int, int]:
     return found, crc
 
 
-def write_json(path: Path, content: object) -> None:
+def write_json(path: Path, content: object, *, indent: int = 1, sort_keys: bool = False) -> None:
     """Write JSON atomically, one line per key."""
     with atomic_write(path) as stream:
-        stream.write(json.dumps(content, indent=1, ensure_ascii=False).encode() + b"\n")
+        stream.write(json.dumps(content, indent=indent, ensure_ascii=False, sort_keys=sort_keys).encode() + b"\n")
+
+
+def read_json(path: Path, *, error: type[LexomeError] = CheckpointError, remedy: str = "Write it again.") -> Any:
+    """The JSON object in a file; an error of this class names the file where it is missing or holds anything else."""
+    try:
+        content: Any = json.loads(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        raise error(f"{path}: no such file. {remedy}", code="missing-file", value=path) from None
+    except (OSError, ValueError) as problem:
+        raise error(f"{path}: cannot be read as JSON ({problem}). {remedy}", code="not-json", value=path) from None
+    if not isinstance(content, dict):
+        message = f"{path}: a JSON {type(content).__name__}; expected an object. {remedy}"
+        raise error(message, code="not-json", value=path)
+    return content
 
 
 def fingerprint(*parts: object) -> str:

@@ -18,8 +18,8 @@ from rights import without_rights
 
 import lexome
 from lexome import Document, Passage, Tally
-from lexome.errors import FormatError, LexomeError, UsageError
-from lexome.files import atomic_write, fill_folder
+from lexome.errors import CheckpointError, FormatError, LexomeError, UsageError
+from lexome.files import atomic_write, fill_folder, read_json, write_json
 from lexome.formats import FORMATS
 from lexome.formats.streams import zstd
 
@@ -360,3 +360,22 @@ def test_a_document_of_one_line_that_is_too_long_is_set_aside_and_the_rest_is_re
     tally = Tally(tmp_path / "rejects.jsonl")
     assert len(list(lexome.read(tmp_path / name, tally=tally, **options))) == 2
     assert (dict(tally.rejected), tally.failures) == ({"too_large": 1}, [])
+
+
+@pytest.mark.parametrize(
+    ("content", "code"), [(None, "missing-file"), (b"{", "not-json"), (b"[1]", "not-json"), (b"\xff", "not-json")]
+)
+def test_json_that_is_no_object_is_an_error_that_names_the_file(
+    content: bytes | None, code: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "run.json"
+    if content is not None:
+        path.write_bytes(content)
+    with raises(CheckpointError, code=code, value=path, mentions=str(path)):
+        read_json(path)
+
+
+def test_json_is_read_as_it_was_written(tmp_path: Path) -> None:
+    write_json(tmp_path / "run.json", {"b": "µ", "a": [1, None]})
+    assert read_json(tmp_path / "run.json") == {"b": "µ", "a": [1, None]}
+    assert [path.name for path in tmp_path.iterdir()] == ["run.json"]

@@ -5,7 +5,6 @@ are located by their text or a synonym. Yes/no questions have no answer in the t
 summary questions are skipped. Everything that is skipped is counted.
 """
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -16,7 +15,7 @@ from typing import Any, Literal
 from lexome.datasets.transforms import single_question
 from lexome.document import Answer, Document, Question
 from lexome.errors import DataSetError, FormatError, UsageError
-from lexome.files import atomic_write
+from lexome.files import write_json
 from lexome.formats import bioasq, detect, squad
 from lexome.formats.bioasq import answer_pattern, exact_answers
 from lexome.formats.json_file import attempt, load, mapping, objects, required, string
@@ -145,8 +144,7 @@ def _convert(
 
 def write_squad(path: Path, content: Json) -> None:
     """Write the content as JSON, atomically."""
-    with atomic_write(path) as stream:
-        stream.write(json.dumps(content, ensure_ascii=False, indent=1).encode() + b"\n")
+    write_json(path, content)
 
 
 def _questions(paths: Iterable[str | Path], tally: Tally) -> Iterator[tuple[str, object]]:

@@ -1,7 +1,6 @@
 """export: a checkpoint as an ONNX folder that runs without torch, written only if both compute the same."""
 
 import hashlib
-import json
 import re
 import shutil
 from collections.abc import Mapping, Sequence
@@ -28,7 +27,7 @@ from lexome.export.int8 import (
     write_certificate,
 )
 from lexome.export.onnx_graph import HEADS, OPSET, build_graph, has_segments, save_graph
-from lexome.files import atomic_folder, write_checksums
+from lexome.files import atomic_folder, read_json, write_checksums
 from lexome.infer.annotator import Model, answerable_key
 from lexome.infer.predictor import MODEL, TOKENIZER, ModelSettings, Predictor, write_settings
 from lexome.models.checkpoint import Checkpoint, encoder_of, load
@@ -279,9 +278,9 @@ def _task_settings(folder: Path) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     try:
-        settings: dict[str, Any] = json.loads(path.read_bytes())
+        settings: dict[str, Any] = read_json(path)
         task_of(settings)
-    except (ValueError, UsageError) as error:
+    except (CheckpointError, UsageError) as error:
         message = f"{path}: not a task ({error}). Fine-tune the model again, or remove the file."
         raise CheckpointError(message, code="not-a-task", value=path) from None
     return settings
@@ -298,7 +297,7 @@ def _weights_sha256(model: torch.nn.Module) -> str:
 def _calibration_of(folder: Path) -> dict[str, Any]:
     """What the certificate says of calibration, by type."""
     path = folder / CERTIFICATE
-    facts: dict[str, Any] = json.loads(path.read_bytes()).get("calibration", {}) if path.is_file() else {}
+    facts: dict[str, Any] = read_json(path).get("calibration", {}) if path.is_file() else {}
     return facts
 
 

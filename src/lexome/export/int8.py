@@ -27,6 +27,7 @@ from lexome.datasets import find, folder, names
 from lexome.document import Document
 from lexome.errors import CheckpointError, UsageError
 from lexome.export.onnx_graph import save_graph
+from lexome.files import write_json
 from lexome.formats import read
 from lexome.formats.jsonl import to_json
 from lexome.infer.annotator import Model
@@ -679,8 +680,7 @@ def write_certificate(
         **facts,
         **environment,
     }
-    text = json.dumps(certificate, indent=1, ensure_ascii=False)
-    (folder / CERTIFICATE).write_text(text + "\n", encoding="utf-8")
+    write_json(folder / CERTIFICATE, certificate)
 
 
 def file_sha256(path: Path) -> str:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lexome.errors import CheckpointError, UsageError
-from lexome.files import CHECKSUMS, usable_cores, verify_checksums
+from lexome.files import CHECKSUMS, usable_cores, verify_checksums, write_json
 from lexome.infer.rules import RULES
 from lexome.infer.tokenizer import SubwordTokenizer, open_tokenizer
 from lexome.tasks import Ner
@@ -152,8 +152,7 @@ def write_settings(folder: Path, settings: ModelSettings) -> None:
     # Without what a model has none of, older versions of Lexome can read it.
     unset = {name for name in ("rules", "min_scores") if getattr(settings, name) is None}
     content = {name: value for name, value in asdict(settings).items() if name not in unset}
-    text = json.dumps(content, indent=2, ensure_ascii=False)
-    (folder / SETTINGS).write_text(text + "\n", encoding="utf-8")
+    write_json(folder / SETTINGS, content, indent=2)
 
 
 def _curves(path: Path, calibration: Any) -> dict[str, tuple[float, float]] | None:

@@ -5,7 +5,6 @@ Nothing is downloaded and no code in a model folder is executed: only classes of
 
 import copy
 import inspect
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from lexome.models import hf
 from lexome.models.encoder import EncoderConfig, Packing
 from lexome.models.heads import EncoderWithHead, HiddenLayers
 from lexome.models.hf import IGNORED_BUFFERS, KINDS
-from lexome.models.hf_folder import SAFETENSORS, write_json, write_weights
+from lexome.models.hf_folder import SAFETENSORS, read_settings, write_json, write_weights
 
 # Sequences are padded together if the longest exceeds the shortest by at most a quarter and a few tokens.
 MAX_STRETCH = 1.25
@@ -259,7 +258,7 @@ def write(model: nn.Module, folder: Path, *, kind: str, labels: Sequence[str]) -
     with _quiet():
         # One file, whatever its size: a head is added to it below.
         wrapper.model.save_pretrained(folder, max_shard_size="100TB")
-    settings = json.loads((folder / "config.json").read_bytes())
+    settings = read_settings(folder)
     settings.pop("auto_map", None)
     if isinstance(model, EncoderWithHead):
         encoder, head = load_file(folder / SAFETENSORS), model.head.state_dict()

@@ -15,6 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from lexome import files
 from lexome.corpus.vocab.tokenizers import (
     SPECIAL_NAMES,
     TOKENIZER_FILE,
@@ -34,18 +35,13 @@ PICKLE = "pytorch_model.bin"
 def read_settings(folder: Path) -> dict[str, Any]:
     """The config.json of a folder."""
     path = folder / "config.json"
-    try:
-        settings = json.loads(path.read_bytes())
-    except FileNotFoundError:
+    if not path.is_file():
         # The output folder of a training run has the model in a subfolder.
         nested = folder / "model"
         hint = f"Did you mean {nested}?" if (nested / "config.json").is_file() else "Check the path."
         message = f"{folder}: no config.json; expected a model folder. {hint}{made_by(folder)}"
-        raise CheckpointError(message, code="missing-file", value=path) from None
-    except ValueError as error:
-        raise CheckpointError(f"{path}: invalid JSON: {error}", code="not-json", value=path) from None
-    if not isinstance(settings, dict):
-        raise CheckpointError(f"{path}: expected a JSON object with the model's settings.", code="not-json", value=path)
+        raise CheckpointError(message, code="missing-file", value=path)
+    settings: dict[str, Any] = files.read_json(path, remedy="Download it again.")
     return settings
 
 
@@ -91,7 +87,7 @@ def hub_name(folder: Path) -> str | None:
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write JSON with the indentation that transformers uses."""
-    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    files.write_json(path, content, indent=2)
 
 
 def has_weights(folder: Path) -> bool:
@@ -283,13 +279,8 @@ def _contents(special: Settings) -> dict[str, str]:
 
 
 def _read_json(path: Path) -> Settings:
-    if not path.is_file():
-        return {}
-    try:
-        content = json.loads(path.read_bytes())
-    except ValueError as error:
-        raise CheckpointError(f"{path}: invalid JSON: {error}", code="not-json", value=path) from None
-    return content if isinstance(content, dict) else {}
+    settings: Settings = files.read_json(path, remedy="Download it again.") if path.is_file() else {}
+    return settings
 
 
 # Built from bare vocabularies

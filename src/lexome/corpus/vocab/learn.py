@@ -29,7 +29,7 @@ from lexome.corpus.vocab.tokenizers import (
     tokenizer_sha256,
 )
 from lexome.errors import FormatError, RecipeError, UsageError
-from lexome.files import atomic_folder
+from lexome.files import atomic_folder, read_json, write_json
 from lexome.formats import Tally, expand, get_format, read
 from lexome.progress import progress
 from lexome.recipe.corpus_stages import ADAPT_KEYS, VocabRecipe
@@ -254,7 +254,7 @@ def _write_folder(tokenizer: Any, recipe: VocabRecipe, run: dict[str, Any]) -> s
             tokenizer.save(str(temporary / TOKENIZER_FILE))
             _write_companions(tokenizer, recipe, temporary)
             sha256 = tokenizer_sha256(temporary)
-            _write_json(temporary / RUN_FILE, {**run, "sha256": sha256})
+            write_json(temporary / RUN_FILE, {**run, "sha256": sha256}, sort_keys=True)
     except Exception as error:
         # The tokenizers library raises bare Exception, also where the disk is full.
         if isinstance(error, OSError) or type(error) is Exception:
@@ -283,8 +283,8 @@ def _write_companions(tokenizer: Any, recipe: VocabRecipe, folder: Path) -> None
     typed = {
         key: {"__type": "AddedToken", **held} if isinstance(held, dict) else held for key, held in settings.items()
     }
-    _write_json(folder / "tokenizer_config.json", typed)
-    _write_json(folder / "special_tokens_map.json", special)
+    write_json(folder / "tokenizer_config.json", typed, sort_keys=True)
+    write_json(folder / "special_tokens_map.json", special, sort_keys=True)
     if recipe.adapt is not None:
         _keep_companions(recipe.adapt, recipe, folder)
 
@@ -297,7 +297,7 @@ def _keep_companions(adapted: Path, recipe: VocabRecipe, folder: Path) -> None:
             shutil.copyfile(file, folder / file.name)
     if "max_length" in recipe.model_fields_set:
         path = folder / COMPANIONS[0]
-        _write_json(path, json.loads(path.read_bytes()) | {"model_max_length": recipe.max_length})
+        write_json(path, read_json(path) | {"model_max_length": recipe.max_length}, sort_keys=True)
 
 
 def _special_tokens(recipe: VocabRecipe) -> dict[str, Any]:
@@ -309,10 +309,6 @@ def _special_tokens(recipe: VocabRecipe) -> dict[str, Any]:
     held = {"content": mask, "lstrip": True, "normalized": False, "rstrip": False, "single_word": False}
     special = {"cls_token": begin, "mask_token": held, "pad_token": pad, "sep_token": end, "unk_token": unknown}
     return {**special, "bos_token": begin, "eos_token": end}
-
-
-def _write_json(path: Path, content: dict[str, Any]) -> None:
-    path.write_text(json.dumps(content, indent=1, ensure_ascii=False, sort_keys=True) + "\n", encoding="utf-8")
 
 
 # Adapting a WordPiece vocabulary to a domain: frequent words replace pieces that the text never uses

@@ -1,6 +1,5 @@
 """vocab-report: compare vocabularies by how they fragment text and entity names (fertility)."""
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,7 +11,7 @@ from lexome.corpus.vocab.learn import open_texts
 from lexome.corpus.vocab.tokenizers import GREEK, SYMBOLS, load_tokenizer, unknown_id
 from lexome.document import Document
 from lexome.errors import FormatError, UsageError
-from lexome.files import atomic_plot, atomic_write
+from lexome.files import atomic_plot, write_json
 from lexome.formats import read
 
 # For files without tokens: letters and digits together, every other character separately.
@@ -95,8 +94,7 @@ class VocabReport:
 
     def write_json(self, path: Path) -> None:
         """Write `as_dict` to a file."""
-        with atomic_write(path) as stream:
-            stream.write(json.dumps(self.as_dict(), indent=1, ensure_ascii=False).encode() + b"\n")
+        write_json(path, self.as_dict())
 
     @staticmethod
     def _line(row: VocabStats, sets: list[str]) -> list[str]:

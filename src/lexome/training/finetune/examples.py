@@ -1,7 +1,6 @@
 """Training data: documents of datasets and folders, their examples for one model, and warnings about them."""
 
 import hashlib
-import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,6 +21,7 @@ from lexome.datasets.audit import count_contents, find_overlaps
 from lexome.datasets.dataset import assign_folds, split_off
 from lexome.document import Document, Span
 from lexome.errors import DataSetError, UsageError
+from lexome.files import read_json
 from lexome.formats import read
 from lexome.formats.jsonl import to_json
 from lexome.formats.tally import Tally
@@ -70,7 +70,7 @@ def has_segments(checkpoint: Checkpoint) -> bool:
 def _declared_tokens(loaded: Any, tokenizer: Path) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
     """CLS and SEP as special_tokens_map.json names them."""
     path = tokenizer / "special_tokens_map.json"
-    declared = json.loads(path.read_bytes()) if path.is_file() else {}
+    declared = read_json(path) if path.is_file() else {}
     ids = []
     for name in ("cls_token", "sep_token"):
         token = declared.get(name)
@@ -692,7 +692,7 @@ class TaskData:
 def unlabeled_examples(shards: Path, tokenizer: Path, task: Task, *, max_tokens: int) -> tuple[Example, ...]:
     """The sequences of token shards as examples without labels."""
     opened = open_shards(shards, tokenizer_sha256=tokenizer_sha256(tokenizer))
-    specials = Specials.of(json.loads((tokenizer / TOKENIZER_FILE).read_bytes()))
+    specials = Specials.of(read_json(tokenizer / TOKENIZER_FILE))
     text = Text(opened.train, specials, kind="sentences", shuffled=False)
     ordered = text.epoch(0, max_tokens)
     packed = text.packed(ordered.ranges, ordered.order)

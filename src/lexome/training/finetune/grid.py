@@ -1,6 +1,5 @@
 """Runs of a grid search: their recipes and records, and the summary of their scores, as JSON and as a table."""
 
-import json
 import math
 import statistics
 from collections.abc import Collection, Sequence
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lexome.errors import CheckpointError, UsageError
-from lexome.files import atomic_write, write_json
+from lexome.files import atomic_write, read_json, write_json
 from lexome.infer.annotator import default_model
 from lexome.infer.named_models import DEFAULT
 from lexome.infer.predictor import MODEL as ONNX
@@ -136,8 +135,7 @@ def write_facts(folder: Path, facts: Facts, recipe: FinetuneRecipe) -> None:
         **surroundings(),
         "recipe": recipe.model_dump(mode="json", exclude_none=True),
     }
-    with atomic_write(folder / RUN) as stream:
-        stream.write(json.dumps(content, indent=1, ensure_ascii=False).encode() + b"\n")
+    write_json(folder / RUN, content)
 
 
 def read_facts(folder: Path) -> Facts | None:
@@ -145,10 +143,10 @@ def read_facts(folder: Path) -> Facts | None:
     path = folder / RUN
     if not path.is_file():
         return None
+    content = read_json(path, remedy="Remove its folder, and run again.")
     try:
-        content = json.loads(path.read_bytes())
         values = {field.name: content[field.name] for field in fields(Facts)}
-    except (ValueError, KeyError, TypeError) as error:
+    except KeyError as error:
         message = f"{path}: not a record of a fine-tuning run ({error!r}). Choose another `out`."
         raise CheckpointError(message, code="invalid-record", value=path) from None
     return Facts(**values | {"warnings": tuple(values["warnings"])})
@@ -257,8 +255,7 @@ def _on_dev(facts: Facts, measure: str | None) -> float:
 
 def write_summary(folder: Path, summary: Summary) -> None:
     """Write summary.json and summary.txt."""
-    with atomic_write(folder / SUMMARY) as stream:
-        stream.write(json.dumps(asdict(summary), indent=1, ensure_ascii=False).encode() + b"\n")
+    write_json(folder / SUMMARY, asdict(summary))
     with atomic_write(folder / TABLE) as stream:
         stream.write(table_of(summary).encode())
 
@@ -268,8 +265,7 @@ def read_best(folder: Path) -> str | None:
     path = folder / SUMMARY
     if not path.is_file():
         return None
-    content: dict[str, Any] = json.loads(path.read_bytes())
-    best = content.get("best_run")
+    best = read_json(path, remedy="Run the fine-tuning again.").get("best_run")
     return best if isinstance(best, str) else None
 
 

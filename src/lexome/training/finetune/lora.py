@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from lexome.errors import CheckpointError, UsageError
+from lexome.files import write_json
 from lexome.models.backend import TransformersEncoder
 from lexome.models.encoder import Encoder
 from lexome.models.heads import EncoderWithHead
@@ -139,7 +140,7 @@ def write_adapters(
     }
     folder.mkdir(parents=True, exist_ok=True)
     write_weights(weights, folder / WEIGHTS)
-    (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    write_json(folder / CONFIG, config, indent=2)
 
 
 def read_adapters(folder: Path, model: EncoderWithHead, architecture: str) -> None:

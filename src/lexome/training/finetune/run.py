@@ -1,7 +1,6 @@
 """One fine-tuning run, from its checkpoint to its folder: model/, metrics.jsonl, dev.jsonl, test.jsonl, run.json."""
 
 import hashlib
-import json
 import shutil
 import sys
 import tempfile
@@ -19,7 +18,7 @@ import torch._dynamo
 from lexome.corpus.shards import open_shards
 from lexome.corpus.vocab.tokenizers import tokenizer_sha256
 from lexome.errors import BadDocument, CheckpointError, DivergedError, UsageError, WorkerError
-from lexome.files import atomic_write, fingerprint, write_checksums
+from lexome.files import fingerprint, read_json, write_checksums, write_json
 from lexome.formats import write
 from lexome.models.checkpoint import (
     HUGGING_FACE,
@@ -610,7 +609,7 @@ def score_test_later(recipe: FinetuneRecipe, facts: Facts, context: RunContext, 
             message = f"{folder}: its weights were not kept, so test cannot be scored now. Remove it and run again."
             raise UsageError(message, code="missing-weights", value=folder)
         setting, data = setting_of(recipe, context.parallel), context.data
-        task = task_of(json.loads((folder / MODEL / TASK).read_bytes()))
+        task = task_of(read_json(folder / MODEL / TASK))
         model = load(folder / MODEL, kind=task.head).model.to(setting.device)
         assert isinstance(model, EncoderWithHead)
 
@@ -718,17 +717,12 @@ def _write_model(
         run={**run, "start": facts.start},
         replace=True,
     )
-    _write_json(folder / MODEL / TASK, task.settings())
+    write_json(folder / MODEL / TASK, task.settings(), indent=2)
     if task.head == "sequence":
         # By this transformers' pipelines know whether labels exclude one another.
         path = folder / MODEL / "config.json"
-        _write_json(path, {**json.loads(path.read_bytes()), "problem_type": PROBLEM_TYPES[task.loss]})
+        write_json(path, {**read_json(path), "problem_type": PROBLEM_TYPES[task.loss]}, indent=2)
     write_checksums(folder / MODEL)
-
-
-def _write_json(path: Path, content: Mapping[str, Any]) -> None:
-    with atomic_write(path) as stream:
-        stream.write(json.dumps(content, indent=2, ensure_ascii=False).encode() + b"\n")
 
 
 def _decoding(task: Task) -> str | None:

@@ -4,7 +4,6 @@ T tokens of the packed batch, S sequences, L the longest of them, N tokens, sequ
 labeled, G groups, C labels of a group, P pairs of entities, R relations
 """
 
-import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +20,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from lexome.corpus.vocab.tokenizers import tokenizer_sha256
 from lexome.errors import CheckpointError, UsageError
+from lexome.files import read_json
 from lexome.models import hf
 from lexome.models.checkpoint import HUGGING_FACE, Checkpoint, StoredCheckpoint, encoder_of, layout_of, load
 from lexome.models.encoder import Attention, Encoder, Packing
@@ -559,7 +559,7 @@ def _crf(start: Path, task: Task) -> Crf:
 def crf_task(start: Path) -> Task | None:
     """The task of a checkpoint that was fine-tuned with a CRF; None for any other checkpoint."""
     path = start / TASK
-    task = task_of(json.loads(path.read_bytes())) if path.is_file() else None
+    task = task_of(read_json(path)) if path.is_file() else None
     return task if task is not None and task.transitions is not None else None
 
 

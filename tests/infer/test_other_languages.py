@@ -1,8 +1,11 @@
 """A warning for text that is not English."""
 
+import time
+
 import pytest
 
 from lexome import Document, Passage
+from lexome.formats.citation import find_pmids
 from lexome.infer.annotation import describe_concerns, looks_foreign
 
 ENGLISH = (
@@ -57,3 +60,11 @@ def test_concerns_are_told_with_the_number_of_documents() -> None:
     short, pmids = describe_concerns([doc("PMID: 29446767, 30102808"), doc("BRCA1"), doc(ENGLISH), doc("")])
     assert pmids.startswith("1 of 4 documents: The text is a list of PMIDs.")
     assert short.startswith("1 of 4 documents: The text has very few words.")
+
+
+@pytest.mark.parametrize("text", ["PMID" + " " * 100_000 + "x", "1 " * 50_000 + "x", "12345," * 20_000 + "!"])
+def test_text_that_is_almost_a_list_of_pmids_takes_no_longer(text: str) -> None:
+    start = time.monotonic()
+    assert find_pmids(text) == []
+    assert describe_concerns([doc(text)] * 20) is not None
+    assert time.monotonic() - start < 5

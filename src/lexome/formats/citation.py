@@ -28,8 +28,9 @@ NOTICE_KINDS = (
 _KINDS = {kind.lower(): kind for kind in NOTICE_KINDS}
 
 
-_PMID = r"(?:PMIDs?\s*:?\s*)?[0-9]{1,9}"
-_PMIDS = re.compile(rf"\s*(?:PMIDs?\s*:?\s*)?{_PMID}(?:[\s,;|]+{_PMID})*[\s,;|.]*", re.IGNORECASE)
+# Possessive: white space after the prefix is never tried in two ways.
+_PMID = r"(?:PMIDs?\s*+:?\s*+)?[0-9]{1,9}"
+_PMIDS = re.compile(rf"\s*+(?:PMIDs?\s*+:?\s*+)?{_PMID}(?:[\s,;|]++{_PMID})*+[\s,;|.]*+", re.IGNORECASE)
 # PubMed has an article for nearly every smaller number too, but so have tables and lists.
 _MIN_PMID_DIGITS = 5
 _LINKED_PMIDS = 20

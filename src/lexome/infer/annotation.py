@@ -383,7 +383,7 @@ def looks_foreign(doc: Document) -> bool:
 
     Lists of names and very short texts have neither; they do not.
     """
-    text = " ".join(passage.text for passage in doc.passages)[:MAX_CHARACTERS] if doc.passages else ""
+    text = _beginning(doc)
     words = _WORD.findall(text)
     letters = sum(map(len, words))
     if letters >= MIN_WORDS and not text.isascii() and sum(map(len, _LATIN.findall(text))) < letters / 2:
@@ -400,7 +400,19 @@ def looks_foreign(doc: Document) -> bool:
 
 def has_only_pmids(doc: Document) -> bool:
     """Whether a document is a list of PMIDs, and no text."""
-    return bool(doc.passages) and bool(find_pmids(" ".join(passage.text for passage in doc.passages)[:MAX_CHARACTERS]))
+    return bool(find_pmids(_beginning(doc)))
+
+
+def _beginning(doc: Document) -> str:
+    """The first characters of the text; passages may be long, and many."""
+    parts: list[str] = []
+    left = MAX_CHARACTERS
+    for passage in doc.passages:
+        if left <= 0:
+            break
+        parts.append(passage.text[:left])
+        left -= len(parts[-1]) + 1
+    return " ".join(parts)
 
 
 _ONLY_PMIDS = "The text is a list of PMIDs."
@@ -412,7 +424,7 @@ def describe_concerns(docs: Sequence[Document]) -> list[str]:
     """What to know of texts on which models do badly, in sentences; none for most."""
     concerns = Counter[str]()
     for doc in docs:
-        words = sum(len(_WORD.findall(passage.text)) for passage in doc.passages)
+        words = len(_WORD.findall(_beginning(doc)))
         if has_only_pmids(doc):
             concerns[_ONLY_PMIDS] += 1
         elif looks_foreign(doc):
@@ -420,7 +432,7 @@ def describe_concerns(docs: Sequence[Document]) -> list[str]:
         elif 0 < words < MIN_CONTEXT_WORDS:
             concerns[_SHORT] += 1
     if concerns[_ONLY_PMIDS]:
-        pmids = find_pmids(" ".join(passage.text for passage in docs[0].passages)) if len(docs) == 1 else []
+        pmids = find_pmids(_beginning(docs[0])) if len(docs) == 1 else []
         concerns[f"{_ONLY_PMIDS} {pmid_advice(pmids)}"] = concerns[_ONLY_PMIDS]
     del concerns[_ONLY_PMIDS]
     if len(docs) == 1:

@@ -274,6 +274,7 @@ def error(rows: Sequence[tuple[float, bool, bool]]) -> float:
 def float_weights(model: Model) -> dict[str, Any]:
     """How the model's float weights in torch agree with its int8 graph, before any rules: mentions, and F1 by type."""
     run = open_model(default_model(), "cpu")
+    every = tuple(range(len(model.settings.labels)))
     either = both = 0
     pairs: dict[str, dict[str, list[tuple[Document, Document]]]] = {}
     for name in ("BioRED-NER", "NCBI-disease-pubtator"):
@@ -281,7 +282,7 @@ def float_weights(model: Model) -> dict[str, Any]:
         for doc, examples, logits in encoded(name, "dev"):
             bare = replace(doc, spans=(), relations=(), attributes=())
             ids = [np.asarray(example.ids, np.int32) for example in examples]
-            exact = [run(row, np.array([len(row)], np.int32)) for row in ids]
+            exact = [run(row, np.array([len(row)], np.int32), every) for row in ids]
             docs = [model.decode(bare, examples, one, types=TYPES) for one in (logits, exact)]
             first, second = ({(span.start, span.end, span.type) for span in one.spans} for one in docs)
             both, either = both + len(first & second), either + len(first | second)

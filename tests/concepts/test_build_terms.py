@@ -246,3 +246,26 @@ def test_pairs_of_a_concept_are_bounded(tmp_path: Path) -> None:
     names = Counter(passage.text for doc in every for passage in doc.passages)
     assert names == dict.fromkeys(("ague", "bog fever", "cold bath", "damp rot"), 2)
     assert two == every[:2]
+
+
+def test_species_without_a_preferred_name_have_the_binomial_in_use(tmp_path: Path) -> None:
+    """Not an abbreviation, a common name with a plural, a misspelled genus or an older name without other forms."""
+    rows = {
+        "1": "A. marshii|Acinus marshii|Acinus marshii DSM 4|Bacillus marshii|Marsh rod|Marsh rods",
+        "2": "R. lutea|Reeda lutea|Reedda lutea|Reeda lutaea",
+        "3": "Reeda magna|Reeda magna L-1",
+        "4": "Giant reed|Giant reeds|G. reed",
+    }
+    (tmp_path / "species.tsv").write_text("".join(f"{name}\t{id}\n" for id in rows for name in rows[id].split("|")))
+    species = {
+        "name": "taxa",
+        "paths": ("species.tsv",),
+        "format": "tsv",
+        "type": "Species",
+        "prefix": "NCBITaxon",
+        "columns": {"names": 0, "id": 1},
+        "split": "\t",
+    }
+    path = build_terms(recipe(tmp_path, dictionaries=[species], mappings=[], near=()), progress_shown=False).path
+    preferred = [concept.preferred for concept in TermIndex.open(path).concepts("Species")]
+    assert preferred == ["Acinus marshii", "Reeda lutea", "Reeda magna", "Giant reed"]

@@ -52,6 +52,15 @@ def test_every_dictionary_has_a_license_and_is_in_the_readme() -> None:
         ("chronic renal failure", "Disease", "mesh:D007676"),
         ("MERS-CoV", "Species", "NCBITaxon:1335626"),
         ("E. coli", "Species", "NCBITaxon:562"),
+        ("Influenza A virus", "Species", "NCBITaxon:11320"),
+        ("Lactobacillus", "Species", "NCBITaxon:1578"),
+        ("Candida auris", "Species", "NCBITaxon:498019"),
+        ("AAV9", "Species", "NCBITaxon:235455"),
+        ("natalizumab", "Chemical", "mesh:D000069442"),
+        ("entecavir", "Chemical", "mesh:C413685"),
+        ("Autism Spectrum Disorder", "Disease", "mesh:D000067877"),
+        ("POTS", "Disease", "mesh:D054972"),
+        ("HOTAIR", "Gene", "NCBIGene:100124700"),
         ("patients", "Species", "NCBITaxon:9606"),
         ("HeLa", "CellLine", "cellosaurus:CVCL_0030"),
         ("HEK-293", "CellLine", "cellosaurus:CVCL_0045"),
@@ -62,7 +71,21 @@ def test_well_known_names_find_their_ids(name: str, type: str, curie: str) -> No
     assert index.concept(index.find(name, type)[0].concept).id == curie
 
 
-@pytest.mark.parametrize("name", ["HDL", "Proteinase", "ATPase", "polymerase", "E6", "E7"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "HDL",
+        "Proteinase",
+        "ATPase",
+        "polymerase",
+        "E6",
+        "E7",
+        "E3 ubiquitin ligase",
+        "RTK",
+        "protein kinase",
+        "homodimer",
+    ],
+)
 def test_names_that_mean_no_single_gene_are_of_none(name: str) -> None:
     assert not [match for match in default_index().find(name, "Gene") if match.agreement is not Agreement.LOOSE]
 
@@ -111,7 +134,11 @@ def test_the_index_is_opened_once() -> None:
 
 
 def test_common_species_are_shown_by_their_usual_names() -> None:
-    human = default_index().concept_of("NCBITaxon:9606")
-    assert human is not None
-    assert (human.preferred, displayed_name(human)) == ("boy", "Homo sapiens")
-    assert displayed_name(replace(human, preferred="my own name")) == "my own name"
+    zebrafish = default_index().concept_of("NCBITaxon:7955")
+    assert zebrafish is not None
+    assert (zebrafish.preferred, displayed_name(zebrafish)) == ("Brachydanio rerio", "Danio rerio")
+    assert displayed_name(replace(zebrafish, preferred="my own name")) == "my own name"
+
+
+def test_no_preferred_name_of_a_species_is_abbreviated() -> None:
+    assert not [one.preferred for one in default_index().concepts("Species") if re.match(r"[A-Z]\. ?\w", one.preferred)]

@@ -9,8 +9,8 @@ from small_terms import marked
 from lexome.concepts.linker import Linker
 
 CASES = tomllib.loads((Path(__file__).parent / "hard_cases.toml").read_text(encoding="utf-8"))["case"]
-# How many of the 40 are right.
-FLOOR = 40
+# How many of the 44 are right.
+FLOOR = 44
 
 
 @pytest.fixture(scope="module")
@@ -18,8 +18,8 @@ def linker() -> Linker:
     return Linker.load()
 
 
-def test_there_are_forty_cases() -> None:
-    assert len(CASES) == 40
+def test_there_are_forty_four_cases() -> None:
+    assert len(CASES) == 44
     assert all(len(marked(case["text"]).spans) == len(case["expected"]) for case in CASES)
 
 
@@ -36,5 +36,5 @@ def test_hard_cases(linker: Linker, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_chemicals_that_only_resemble_others_have_no_id_unless_misspelled(linker: Linker) -> None:
-    doc = linker.link(marked("{Trulicity|Chemical}, {benzoylecgonine|Chemical} or {ibuprophen|Chemical}"))
+    doc = linker.link(marked("{Trulance|Chemical}, {benzoylecgonine|Chemical} or {ibuprophen|Chemical}"))
     assert [span.concepts for span in doc.spans] == [(), (), ("mesh:D007052",)]

@@ -146,6 +146,8 @@ def test_linking_is_deterministic_and_a_step(linker: Linker) -> None:
         ("mouse-derived, non-human, humane, women_s", {"NCBITaxon:10090"}),
         ("MCF-7-derived clones; 3T3-L1 and 3T3", {"NCBITaxon:9606", "NCBITaxon:10090"}),
         ("İ: rats", {"NCBITaxon:10116"}),
+        # Of human tumors, whatever carries them.
+        ("KRAS-mutant xenografts", {"NCBITaxon:9606"}),
         ("nothing of that kind", set()),
     ],
 )
@@ -163,6 +165,8 @@ GENES = [
         Term(f"NCBIGene:20{number}", "Gene", f"AKT{number}", ("AKT",) * (number == "1"), taxon=HUMAN)
         for number in "123"
     ),
+    *(Term(f"NCBIGene:678{number}", "Gene", f"STAT{number}", taxon=HUMAN) for number in "12"),
+    Term("NCBIGene:6646", "Gene", "SOAT1", ("STAT",), taxon=HUMAN),
     Term("NCBIGene:22796", "Gene", "COG2", ("LDLC",), taxon=HUMAN),
     Term("mesh:D008078", "Chemical", "Cholesterol, LDL", ("LDL-C",)),
     Term("NCBIGene:488", "Gene", "ATP2A2", ("SERCA2",), taxon=HUMAN),
@@ -184,6 +188,9 @@ GENES = [
         (GENES, "{HDAC4|Gene}", ("NCBIGene:9759",)),
         (GENES, "{Wnt|Gene}", ()),
         (GENES, "{WNT2|Gene}", ("NCBIGene:7472",)),
+        # Also where one gene has the family's name as a synonym, but not of a dictionary that says nothing of species.
+        (GENES, "{STAT|Gene}", ()),
+        ([*GENES, Term("LAB:1", "Gene", "STAT")], "{STAT|Gene}", ("LAB:1",)),
         (GENES, "{Akt|Gene}", ("NCBIGene:201",)),
         (GENES, "{LDL-C|Gene}", ()),
         (GENES, "{COG-2|Gene}", ("NCBIGene:22796",)),
@@ -204,6 +211,16 @@ def test_classes_families_and_symbols(
 ) -> None:
     own = Linker([small_index(tmp_path, terms, name="own"), *linker.indexes])
     assert own.link(marked(text)).spans[-1].concepts == expected
+
+
+def test_a_name_of_a_species_and_its_subspecies_means_the_species(tmp_path) -> None:
+    terms = [
+        Term("NCBITaxon:381124", "Species", "Indian corn", ("maize", "Zea mays subsp. mays", "corn", "corns")),
+        Term("NCBITaxon:4577", "Species", "Zea mays", ("maize",)),
+    ]
+    linker = Linker([small_index(tmp_path, terms)])
+    linked = [linker.link(marked(text)).spans[0].concepts for text in ("{maize|Species}", "{Indian corn|Species}")]
+    assert linked == [("NCBITaxon:4577",), ("NCBITaxon:381124",)]
 
 
 # What other things are called nearly the same.

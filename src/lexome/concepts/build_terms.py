@@ -4,7 +4,7 @@ import hashlib
 import random
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
@@ -14,6 +14,7 @@ import lexome
 from lexome.concepts.index import TermIndex
 from lexome.concepts.index_writer import write_index
 from lexome.concepts.names import fold_name, name_key
+from lexome.concepts.ranking import is_misspelling
 from lexome.concepts.sources import SourceOptions, read_terms, to_curie
 from lexome.concepts.terms import Entry, Term, TermTable
 from lexome.document import Document, Passage
@@ -233,6 +234,8 @@ class _Builder:
                 code="no-terms",
                 value=dictionary.name,
             )
+        if "name" not in dictionary.columns and dictionary.type == "Species":
+            _order_names(own)
         before = Counter(self.table.dropped)
         join = _Join(self.table, dictionary, [self._mappings[name] for name in dictionary.mappings])
         joined = sum(map(join.add, own))
@@ -258,6 +261,36 @@ class _Builder:
         ) as watched:
             for path in paths:
                 yield from watched(read_terms(path, dictionary.format, options, tally=tally, dropped=dropped))
+
+
+# "Escherichia coli", and "E. coli" or "E.coli".
+_LATIN = r" [a-z-]*(?:[ai]|ae|[aeo]ns|ense|[ai]le|are|ax|es|ex|er|is|ix|o|or|os|um|us)"
+_BINOMIAL = re.compile(rf"[A-Z][a-z]+(?:{_LATIN}){{1,2}}")
+_ABBREVIATED = re.compile(r"[A-Z]\. ?\w")
+
+
+def _order_names(species: Iterable[Entry]) -> None:
+    """Put the name that is most likely in use first, of species whose dictionary does not say which one it prefers.
+
+    Latin binomials precede other names, and those with initials are last. What has a plural is no binomial ("Giant
+    panda"). Of several binomials the one in use is mostly that which the dictionary also abbreviates, has with strains
+    and misspells; a genus of no other species is misspelled.
+    """
+    entries = list(species)
+    genera = Counter(genus for entry in entries for genus in {name.partition(" ")[0] for name in entry.names})
+
+    def rank(name: str, names: Set[str]) -> tuple[int, ...]:
+        if _ABBREVIATED.match(name):
+            return (3,)
+        if _BINOMIAL.fullmatch(name) is None or names & {f"{name}s", name.removesuffix("s")} - {name}:
+            return (1,) if " " in name else (2,)
+        forms = sum(other.startswith(f"{name} ") or is_misspelling(name, other) for other in names if other != name)
+        abbreviation = f"{name[0]}. {name.partition(' ')[2]}"
+        return 0, -forms - (abbreviation in names), genera[name.partition(" ")[0]] == 1
+
+    for entry in entries:
+        names = entry.names.keys()
+        entry.names = dict.fromkeys(sorted(names, key=lambda name: rank(name, names)))
 
 
 def _filter_names(terms: Iterable[Term], dictionary: Dictionary, dropped: Counter[str]) -> Iterator[Term]:

@@ -431,6 +431,8 @@ class _Lookup:
             self._add_trained(forms, self.linker.mentions)
         if type == GENE:
             self._add_orthologs()
+        if type == SPECIES:
+            self._demote_subspecies()
         if not self.best:
             self._add_similar(forms[0])
         if any(map(_is_settled, self.best.values())):
@@ -482,20 +484,26 @@ class _Lookup:
         return any(one.agreement is Agreement.EXACT for one in chain.from_iterable(exact))
 
     def _is_family(self, text: str) -> bool:
-        """Whether a symbol without a number is that of several human genes and of none: "Wnt", but not "Akt"."""
+        """Whether a symbol without a number is that of several human genes: "Wnt", and "HDAC", a synonym of HDAC9.
+
+        Not "Akt", a synonym of AKT1, which texts mean by it, and not a name that some other dictionary gives a gene.
+        """
         if len(text) < _MIN_FAMILY or not text.isalpha():
             return False
-        if any(match.agreement is not Agreement.LOOSE for match, _ in self._human_genes(text)):
-            return False
-        symbols = (f"{text.upper()}{number}" for number in "123")
-        return all(any(one.preferred == symbol for _, one in self._human_genes(symbol)) for symbol in symbols)
+        symbol = text.upper()
+        for match, concept in self._genes(text):
+            known = concept.preferred.upper() in (symbol, f"{symbol}1") or _is_popular(concept, text, GENE)
+            if match.agreement is not Agreement.LOOSE and (concept.taxon is None or (known and concept.taxon == HUMAN)):
+                return False
+        return all(any(one.preferred == member for _, one in self._human_genes(member)) for member in _members(symbol))
 
-    def _human_genes(self, name: str) -> Iterator[tuple[NameMatch, Concept]]:
+    def _genes(self, name: str) -> Iterator[tuple[NameMatch, Concept]]:
         for index in self.linker.indexes:
             for match in index.find(name, GENE):
-                concept = index.concept(match.concept)
-                if concept.taxon == HUMAN:
-                    yield match, concept
+                yield match, index.concept(match.concept)
+
+    def _human_genes(self, name: str) -> Iterator[tuple[NameMatch, Concept]]:
+        return ((match, concept) for match, concept in self._genes(name) if concept.taxon == HUMAN)
 
     def _add_orthologs(self) -> None:
         """The mouse and rat genes with the symbol of a human gene: only human ones have long names."""
@@ -510,6 +518,17 @@ class _Lookup:
                     if concept.taxon in (MOUSE, RAT) and concept.preferred.upper() == one.concept.preferred.upper():
                         scored = self._score(concept, one.name, one.form, one.agreement)
                         self._keep(self._with_feature(scored, "ortholog"))
+
+    def _demote_subspecies(self) -> None:
+        """Where a species and its subspecies have the name, the species is meant: Zea mays by "maize"."""
+        for species in list(self.best.values()):
+            binomial = f"{species.concept.preferred} "
+            for one in list(self.best.values()):
+                if (
+                    any(name.startswith(binomial) for name in one.concept.names)
+                    and one.concept.id != species.concept.id
+                ):
+                    self.best[one.concept.id] = self._with_feature(one, "needless form")
 
     def _add_similar(self, form: MentionForm) -> None:
         for index in self.linker.indexes:
@@ -601,6 +620,11 @@ class _Lookup:
             if count := linker.trained_concepts[own]:
                 features["trained concept"] = math.log1p(count)
         return _ScoredConcept(concept, name, form, agreement, features, self.weights.score(features))
+
+
+def _members(symbol: str) -> Iterator[str]:
+    """The first members of the family that a symbol would be the name of."""
+    return (f"{symbol}{number}" for number in "123")
 
 
 def _is_popular(concept: Concept, text: str, type: str) -> bool:

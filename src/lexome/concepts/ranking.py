@@ -163,7 +163,8 @@ HUMAN, MOUSE, RAT = "NCBITaxon:9606", "NCBITaxon:10090", "NCBITaxon:10116"
 
 # Words that tell the species where no mention was annotated, or none was linked.
 _CUES = {
-    HUMAN: "human humans patient patients man men woman women child children participants volunteers people infants",
+    HUMAN: "human humans patient patients man men woman women child children participants volunteers people infants "
+    "xenograft xenografts",
     MOUSE: "mouse mice murine",
     RAT: "rat rats",
     "NCBITaxon:7227": "drosophila melanogaster fly flies",
@@ -231,6 +232,7 @@ POPULAR_TAXA = frozenset(_POPULAR)
 _POPULAR_GENES = {
     "ACP5": "TRAP",
     "AGER": "RAGE",
+    "AKT1": "PKB",
     "ALPL": "ALP",
     "CALCA": "CGRP",
     "CDK1": "cdc2",
@@ -238,6 +240,7 @@ _POPULAR_GENES = {
     "CDKN1C": "p57",
     "CDKN2B": "p15",
     "CEACAM5": "CEA",
+    "CKM": "CK",
     "CREBBP": "CBP",
     "CRH": "CRF",
     "DVL1": "Dvl",
@@ -247,6 +250,7 @@ _POPULAR_GENES = {
     "FSHB": "FSH",
     "GOT1": "AST",
     "IGHM": "IgM",
+    "IL2RA": "CD25",
     "ITGB2": "CD18",
     "KLK3": "PSA",
     "LHB": "LH",
@@ -265,12 +269,15 @@ _POPULAR_GENES = {
     "PLA2G4A": "cPLA2",
     "PLN": "PLB",
     "PLP1": "PLP",
+    "PPP1CA": "PP1",
     "PRKAA1": "AMPK",
     "PRKACA": "PKA",
     "PRKCA": "PKC",
     "PTGS1": "COX1",
     "PTGS2": "COX2",
     "PYCARD": "ASC",
+    "RAB11FIP1": "RCP",
+    "RAF1": "RAF",
     "RBL2": "p130",
     "RELA": "p65",
     "RPS6": "S6",

@@ -18,8 +18,8 @@ from statistics import fmean
 from typing import Any
 
 from lexome.reproduce.tables import STUDY, read_result
-from lexome.training.finetune.grid import DEV, TEST, Facts, Spread, cell_of, read_facts
-from lexome.training.trainer import RUN
+from lexome.training.finetune.grid import DEV, TEST, Spread, cell_of
+from lexome.training.record import RUN, FinetuneRecord, read_record
 
 ROOT = Path(__file__).resolve().parents[1]
 SPLITS = (DEV, TEST)
@@ -34,7 +34,7 @@ def main() -> None:
     options.add_argument("--out", type=Path, default=ROOT / "results" / "seed_spread.json")
     given = options.parse_args()
     runs = []
-    sets: dict[str, dict[str, list[Facts]]] = {}
+    sets: dict[str, dict[str, list[FinetuneRecord]]] = {}
     for folder in given.folders:
         found = [path.parent for path in sorted(folder.glob(f"runs/*/*/*report/runs/*/{RUN}"))]
         if not found:
@@ -42,7 +42,7 @@ def main() -> None:
         runs += found
     for run in runs:
         model, task = run.parts[-5:-3]
-        facts = read_facts(run)
+        facts = read_record(run, FinetuneRecord)
         if facts is not None:
             sets.setdefault(model, {}).setdefault(task, []).append(facts)
     models = {model: gathered(found) for model, found in sets.items()}
@@ -64,7 +64,7 @@ def study_of(folder: Path) -> str:
     return ": ".join((outcome.study, *outcome.changes))
 
 
-def gathered(sets: dict[str, list[Facts]]) -> dict[str, Any]:
+def gathered(sets: dict[str, list[FinetuneRecord]]) -> dict[str, Any]:
     """Each dataset of a model, and the mean over datasets with its standard deviation for one seed each."""
     found = {task: spread(task, runs) for task, runs in sets.items()}
     return {"sets": found, "mean_over_sets": {split: over([one[split] for one in found.values()]) for split in SPLITS}}
@@ -78,7 +78,7 @@ def over(sets: Sequence[dict[str, Any]]) -> dict[str, float | None]:
     return {"mean": round(fmean(one["mean"] for one in sets), 2), "sd": sd}
 
 
-def spread(task: str, runs: Sequence[Facts]) -> dict[str, Any]:
+def spread(task: str, runs: Sequence[FinetuneRecord]) -> dict[str, Any]:
     """The scores of one dataset on its selection metric, ordered by seed."""
     settings = {(cell_of(facts), facts.fold, facts.measure) for facts in runs}
     if len(settings) > 1:

@@ -4,16 +4,20 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from errors import raises
 from finetuning import done, ner_documents, recipe_of, tiny_model, write_splits
 from torch import Tensor
 
 import lexome
+from lexome.errors import CheckpointError
+from lexome.files import read_json, write_json
 from lexome.training.finetune.task_model import TaskBatch
 from lexome.training.loop import Terms, Updater
-from lexome.training.trainer import revision
+from lexome.training.record import RUN, FinetuneRecord, RunRecord, read_record, revision
 
 
 @pytest.fixture
@@ -88,3 +92,27 @@ def test_asking_leaves_the_index_to_the_user(package: Path) -> None:
     assert index.read_bytes() == before
     git(package.parent, "status", "--porcelain")
     assert index.read_bytes() != before, "git has no such habit: the test shows nothing"
+
+
+COMMON = {
+    "stage", "identity", "done", "steps", "tokens", "seconds", "device", "precision", "compiled", "processes", "start",
+    "versions", "recipe",
+}  # fmt: skip
+
+
+def test_records_of_all_stages_have_the_same_names(tmp_path: Path) -> None:
+    docs = ner_documents(12)
+    data = write_splits(tmp_path / "data", train=docs[:8], dev=docs[8:])
+    done(recipe_of(tiny_model(tmp_path / "start"), data, tmp_path / "out", {"kind": "ner"}, epochs=1))
+    folder = tmp_path / "out" / "runs" / "seed0"
+    content = read_json(folder / RUN)
+    assert content.keys() >= COMMON
+    assert COMMON - {"stage", "versions", "recipe"} <= {one.name for one in fields(RunRecord)}
+    record = read_record(folder, FinetuneRecord)
+    assert record is not None
+    assert (record.seed, record.processes, record.scores) == (0, 1, content["scores"])
+    # Records from before there was such a key are read.
+    write_json(folder / RUN, {key: value for key, value in content.items() if key != "processes"})
+    assert read_record(folder, FinetuneRecord) == record
+    with raises(CheckpointError, code="invalid-record", value=folder / RUN):
+        read_record(folder, RunRecord)

@@ -37,7 +37,7 @@ from lexome.tasks import Task
 from lexome.tasks.metrics.spans import Counts
 from lexome.tasks.task import Example
 from lexome.training.finetune.examples import rename_types
-from lexome.training.trainer import RUN, surroundings
+from lexome.training.record import RUN, surroundings
 
 Floats = NDArray[np.float32]
 

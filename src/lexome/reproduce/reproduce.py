@@ -31,9 +31,9 @@ from lexome.reproduce.aggregate import (
     study_result,
 )
 from lexome.tasks.metrics.bootstrap import LEVEL
-from lexome.training.finetune.grid import RUNS, Facts, Row, read_facts
+from lexome.training.finetune.grid import RUNS, Row
 from lexome.training.finetune.stage import Finetuned, finetune, in_processes
-from lexome.training.trainer import surroundings
+from lexome.training.record import FinetuneRecord, read_record, surroundings
 
 # --- Protocol: the fine-tuning recipes of a task
 
@@ -396,14 +396,14 @@ def format_keys(keys: Mapping[str, Any], prefix: str = "") -> str:
     )
 
 
-def _best_runs(result: Finetuned) -> tuple[Row, list[Facts]]:
+def _best_runs(result: Finetuned) -> tuple[Row, list[FinetuneRecord]]:
     """The best cell of the grid and its finished runs; where some failed, those of the seeds with the most folds."""
     summary = result.summary
     if summary.best is None:
         message = f"{result.folder}: the grid has no best cell without a dev split."
         raise UsageError(message, code="no-dev-split", value=result.folder)
     cell = summary.rows[summary.best]
-    runs = [run for name in cell.runs if (run := read_facts(result.folder / RUNS / name)) is not None]
+    runs = [run for name in cell.runs if (run := read_record(result.folder / RUNS / name, FinetuneRecord)) is not None]
     folds = {run.seed: sum(other.seed == run.seed for other in runs) for run in runs}
     return cell, [run for run in runs if folds[run.seed] == max(folds.values())]
 

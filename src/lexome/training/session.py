@@ -13,7 +13,6 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
@@ -45,25 +44,21 @@ from lexome.training.loop import (
 from lexome.training.losses import compile_layers, pad_logits
 from lexome.training.optim import LearningRateSchedule, Length, Optimizers, OptimizerSettings
 from lexome.training.parallel import Parallel, join_processes
+from lexome.training.record import RUN, RunRecord, finished, run_record, write_record
 from lexome.training.sampling import Pieces, Plan, StepArrays, Text, TextKind, Views, evaluation_batches, steps
 from lexome.training.start import Start, checkpoint_name, initialize, write_checkpoint
 from lexome.training.trainer import (
     METRICS,
-    RUN,
     STATES,
     Line,
-    RunRecord,
     Setting,
     Trainer,
-    facts,
-    finished,
     gather_weights,
     list_states,
     means,
     plot_loss,
     remove_drafts,
     training_progress,
-    write_run,
 )
 
 # --- Data
@@ -256,7 +251,7 @@ def run_training(
     # The run that is gone on from is an input of this one.
     origin = None if recipe.resume_from is None else origin_of(recipe, shards, inputs_sha256)
     identity = identity_of(recipe, shards, inputs_sha256 if origin is None else inputs_sha256 + origin.identity)
-    if (run := finished(recipe.out, identity, keys_of(recipe), free=FREE)) is not None:
+    if (run := finished(recipe.out, identity, recipe, free=FREE)) is not None:
         return run, False
     refuse_foreign(recipe.out, marks=(RUN, METRICS, STATES), command=recipe.stage)
     deterministic = recipe.deterministic if recipe.deterministic is not None else recipe.time_budget is None
@@ -289,7 +284,7 @@ def _folder_claimed(session: "Session") -> Iterator[None]:
     """
     out = session.recipe.out
     if session.parallel.first:
-        write_run(out, session.run(done=False), keys_of(session.recipe))
+        write_record(out, session.run(done=False), session.recipe)
     try:
         yield
     except BaseException:
@@ -487,7 +482,7 @@ class Session:
                 plot_loss(recipe.out / METRICS, recipe.out / PLOT)
             except MissingExtraError as error:
                 print(f"no plot of the loss: {error}", file=sys.stderr)
-            write_run(recipe.out, run, keys_of(recipe))
+            write_record(recipe.out, run, recipe)
         self.parallel.wait()
         return run
 
@@ -506,7 +501,7 @@ class Session:
         weights = gather_weights(self.start.model, self.trainer.optimizers, parallel=self.parallel)
         if self.parallel.first:
             card = card_of(self.recipe, self.start, run, text=self.data.size())
-            write_checkpoint(folder, self.start, weights, card=card, run=facts(run, keys_of(self.recipe)))
+            write_checkpoint(folder, self.start, weights, card=card, run=run_record(run, self.recipe))
         return folder
 
     def run(self, *, done: bool) -> RunRecord:
@@ -577,11 +572,6 @@ def _some(names: Sequence[str]) -> str:
 
 
 # --- What a recipe says, as the parts of a run take it
-
-
-def keys_of(recipe: TrainingRecipe) -> dict[str, Any]:
-    """The recipe as run.json has it."""
-    return recipe.model_dump(mode="json", exclude_none=True)
 
 
 def batches_of(recipe: TrainingRecipe, shards: Shards) -> ShardBatches:

@@ -9,23 +9,18 @@ import json
 import math
 import os
 import pickle
-import platform
 import re
 import shutil
-import subprocess
 import sys
 import time
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
-from datetime import UTC, datetime
-from functools import cache
+from dataclasses import asdict, dataclass
 from math import inf
 from pathlib import Path
 from typing import Any
 
-import numpy
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -35,119 +30,19 @@ from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.metadata import Metadata, StorageMeta, TensorStorageMetadata
 from torch.distributed.tensor import DTensor
 
-import lexome
 from lexome.errors import CheckpointError, DivergedError, UsageError
 from lexome.files import (
     CHECKSUMS,
     atomic_plot,
     atomic_write,
-    refuse_other_settings,
     verify_checksums,
     write_checksums,
-    write_json,
 )
 from lexome.progress import FIRST_LINE_S, REFRESH_S, LineTimer
-from lexome.recipe import upgrade
 from lexome.training.loop import Clock, Position, Step, StepResult, Update, fraction_done, train
 from lexome.training.optim import LearningRateSchedule, Length, Optimizers
 from lexome.training.parallel import Parallel
 from lexome.training.sampling import BatchPosition
-
-RUN = "run.json"
-
-
-@dataclass(frozen=True, slots=True)
-class RunRecord:
-    """The facts of one run. `identity` is the hash of all that its outcome depends on."""
-
-    identity: str
-    done: bool
-    steps: int
-    tokens: int
-    seconds: float
-    loss: float | None
-    held_out: dict[str, Any] | None
-    device: str
-    precision: str
-    compiled: bool
-    processes: int
-    start: dict[str, Any]
-
-
-def write_run(folder: Path, run: RunRecord, recipe: Mapping[str, Any]) -> None:
-    """Write run.json with the keys of a recipe; with `done`, it is the mark that the run is finished: it comes last."""
-    write_json(folder / RUN, facts(run, recipe))
-
-
-def facts(run: RunRecord, recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """The run with date, versions, hardware and the keys of its recipe, as JSON holds it."""
-    return {"stage": recipe["stage"], **asdict(run), **surroundings(), "recipe": recipe}
-
-
-def surroundings() -> dict[str, Any]:
-    """The versions, the day and the hardware that a run is made with."""
-    gpus = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
-    return {
-        "versions": {
-            "lexome": lexome.__version__,
-            "python": platform.python_version(),
-            "numpy": numpy.__version__,
-            "torch": str(torch.__version__),
-            "revision": revision(),
-        },
-        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-        "hardware": {"machine": platform.machine(), "cores": os.cpu_count(), "gpus": gpus},
-    }
-
-
-def finished(folder: Path, identity: str, recipe: Mapping[str, Any], *, free: Collection[str]) -> RunRecord | None:
-    """The finished run in a folder; UsageError where that is another run than this.
-
-    The error names a key that differs from the recipe's, but for the tables that are `free` to.
-    """
-    path = folder / RUN
-    if not path.is_file():
-        return None
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        run = RunRecord(**{field.name: found[field.name] for field in fields(RunRecord)})
-    except (ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"{path}: is no record of a pre-training ({error!r}). Choose another `out`.") from None
-    if run.identity != identity:
-        remedy = "Choose another `out`, or remove that folder."
-        recorded = upgrade(found.get("recipe", {}), recipe["stage"])
-        old, new = ({key: keys[key] for key in keys if key not in free} for keys in (recorded, recipe))
-        refuse_other_settings(folder, old, new, holds="the run of another recipe", remedy=remedy)
-        raise UsageError(
-            f"{folder}: holds a run of this recipe on other shards, or that began with other weights. {remedy}",
-            code="other-settings",
-            value="shards",
-        )
-    return run if run.done else None
-
-
-@cache
-def revision() -> str | None:
-    """The git revision of Lexome's own code, "+changes" where files differ from it; None where it is installed.
-
-    A run asks before its first step: code that is pulled while it goes on is not what it runs.
-    """
-    folder = Path(lexome.__file__).parent
-    # `git status` would otherwise write a refreshed index, and hold its lock while the user commits.
-    git = ("git", "--no-optional-locks")
-    try:
-        found = [
-            subprocess.run([*git, *words], cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
-            for words in (
-                ("ls-files", "--error-unmatch", "__init__.py"),
-                ("rev-parse", "--short=12", "HEAD"),
-                ("status", "--porcelain", "--untracked-files=no", "."),
-            )
-        ]
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return found[1] + ("+changes" if found[2] else "")
-
 
 # --- Metrics
 

@@ -3,12 +3,12 @@
 import math
 import statistics
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from lexome.errors import CheckpointError, UsageError
+from lexome.errors import UsageError
 from lexome.files import atomic_write, read_json, write_json
 from lexome.infer.annotator import default_model
 from lexome.infer.named_models import DEFAULT
@@ -17,8 +17,8 @@ from lexome.infer.predictor import read_settings
 from lexome.models.exported import write_exported
 from lexome.models.hf_folder import find_checkpoint
 from lexome.recipe.finetune import SPLITS, FinetuneRecipe, GridTable
-from lexome.tasks.task import TASK, Scores
-from lexome.training.trainer import RUN, surroundings
+from lexome.tasks.task import TASK
+from lexome.training.record import FinetuneRecord, read_record
 
 # The folder of all runs in `out`, and that of the model in a run.
 RUNS, MODEL = "runs", "model"
@@ -89,72 +89,9 @@ def recipe_of_run(recipe: FinetuneRecipe, run: Run) -> FinetuneRecipe:
     return FinetuneRecipe.model_validate(changed)
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """The record of one run. `identity` is the hash of everything its result depends on.
-
-    scores        metrics by split and name
-    measure       the metric that selected the weights
-    steps         training steps; the saved weights are those of `best_step`
-    labels, bias  label counts of the training data, and the fraction that are not the majority label
-    notes         counts of annotations that the examples cannot represent
-    kept          whether the weights are still on disk
-    """
-
-    name: str
-    identity: str
-    seed: int
-    fold: int | None
-    batch: int | None
-    lr: float | None
-    epochs: float | None
-    scores: dict[str, Scores]
-    measure: str | None
-    steps: int
-    best_step: int
-    stopped_early: bool
-    tokens: int
-    seconds: float
-    device: str
-    precision: str
-    compiled: bool
-    labels: dict[str, int]
-    bias: float | None
-    notes: dict[str, int]
-    warnings: tuple[str, ...]
-    start: dict[str, Any]
-    kept: bool = True
-
-
-def write_facts(folder: Path, facts: Facts, recipe: FinetuneRecipe) -> None:
-    """Write run.json, which marks a run as finished; it is written last."""
-    content = {
-        "stage": recipe.stage,
-        "done": True,
-        **asdict(facts),
-        **surroundings(),
-        "recipe": recipe.model_dump(mode="json", exclude_none=True),
-    }
-    write_json(folder / RUN, content)
-
-
-def read_facts(folder: Path) -> Facts | None:
-    """The record of a finished run; None if it is not finished."""
-    path = folder / RUN
-    if not path.is_file():
-        return None
-    content = read_json(path, remedy="Remove its folder, and run again.")
-    try:
-        values = {field.name: content[field.name] for field in fields(Facts)}
-    except KeyError as error:
-        message = f"{path}: not a record of a fine-tuning run ({error!r}). Choose another `out`."
-        raise CheckpointError(message, code="invalid-record", value=path) from None
-    return Facts(**values | {"warnings": tuple(values["warnings"])})
-
-
-def finished(folder: Path, identities: Collection[str]) -> Facts | None:
+def finished(folder: Path, identities: Collection[str]) -> FinetuneRecord | None:
     """The record of this run, by any of its identities, if finished; UsageError for a different run."""
-    facts = read_facts(folder)
+    facts = read_record(folder, FinetuneRecord)
     if facts is not None and facts.identity not in identities:
         raise UsageError(
             f"{folder}: holds a run with other settings, on other data or from another checkpoint. Choose another "
@@ -212,10 +149,10 @@ class Summary:
     failed: dict[str, str]
 
 
-def summarize(records: Sequence[Facts], failed: dict[str, str]) -> Summary:
+def summarize(records: Sequence[FinetuneRecord], failed: dict[str, str]) -> Summary:
     """Summarize finished runs, with cells in order of first appearance."""
     measure = next((facts.measure for facts in records if facts.measure is not None), None)
-    cells: dict[Cell, list[Facts]] = {}
+    cells: dict[Cell, list[FinetuneRecord]] = {}
     for facts in records:
         cells.setdefault(cell_of(facts), []).append(facts)
     rows = [Row(cell, tuple(facts.name for facts in members), _spreads(members)) for cell, members in cells.items()]
@@ -228,7 +165,7 @@ def summarize(records: Sequence[Facts], failed: dict[str, str]) -> Summary:
     return Summary(measure, tuple(rows), best, run, warnings, failed)
 
 
-def cell_of(facts: Facts) -> Cell:
+def cell_of(facts: FinetuneRecord) -> Cell:
     """The cell that a run belongs to."""
     return Cell(facts.batch, facts.lr, facts.epochs)
 
@@ -247,7 +184,7 @@ def best_of(rows: Sequence[Row], measure: str | None) -> int | None:
     return -max(known)[1] if known else None
 
 
-def _on_dev(facts: Facts, measure: str | None) -> float:
+def _on_dev(facts: FinetuneRecord, measure: str | None) -> float:
     """A run's score on dev; minus infinity if it is missing or undefined."""
     score = facts.scores.get(DEV, {}).get(measure or "", math.nan)
     return -math.inf if math.isnan(score) else score
@@ -337,7 +274,7 @@ def _numbers(spread: Spread) -> tuple[str, ...]:
     return tuple("-" if value is None else f"{value:.4f}" for value in values)
 
 
-def _spreads(members: Sequence[Facts]) -> dict[str, dict[str, Spread]]:
+def _spreads(members: Sequence[FinetuneRecord]) -> dict[str, dict[str, Spread]]:
     """Statistics by split and metric, over the runs that have it."""
     spreads: dict[str, dict[str, Spread]] = {}
     for split in (DEV, TEST):

@@ -66,7 +66,7 @@ from lexome.training.finetune.fit import (
     probe,
     score,
 )
-from lexome.training.finetune.grid import MODEL, Facts, Run, cells_of, finished, gold_path, start_of, write_facts
+from lexome.training.finetune.grid import MODEL, Run, cells_of, finished, gold_path, start_of
 from lexome.training.finetune.lora import LoraSettings, merge_adapters, write_adapters
 from lexome.training.finetune.task_model import (
     USUAL_BATCH,
@@ -86,7 +86,8 @@ from lexome.training.loop import Interrupted, StopSignal, Updater, deterministic
 from lexome.training.losses import RECOMPILATIONS
 from lexome.training.optim import LearningRateSchedule, Length, Optimizers, OptimizerSettings
 from lexome.training.parallel import Parallel
-from lexome.training.trainer import BOARD, METRICS, STATES, Setting, Trainer, list_states, remove_drafts, revision
+from lexome.training.record import FinetuneRecord, revision, write_record
+from lexome.training.trainer import BOARD, METRICS, STATES, Setting, Trainer, list_states, remove_drafts
 
 Show = Callable[[float, str], None]
 
@@ -216,7 +217,7 @@ def run_once(
     test: bool,
     show: Show = lambda fraction, message: None,
     announce: bool = False,
-) -> Facts:
+) -> FinetuneRecord:
     """Train one run, unless it is finished, and write its folder; with `test`, the test split is scored as well.
 
     Ctrl-C and SIGTERM save the training state after the current step and raise Interrupted; with `announce`, they are
@@ -245,7 +246,7 @@ def _train(
     test: bool,
     show: Show,
     announce: bool,
-) -> Facts:
+) -> FinetuneRecord:
     data, parallel = context.data, context.parallel
     splits = data.splits(run.fold)
     _require_scorable(recipe, data.task, splits)
@@ -277,7 +278,7 @@ def _train(
     if parallel.first:
         if facts.kept:
             _write_model(recipe, context, fit, checkpoint, folder, facts)
-        write_facts(folder, facts, recipe)
+        write_record(folder, facts, recipe)
         shutil.rmtree(folder / STATES, ignore_errors=True)
     parallel.wait()
     if not parallel.all_agree(not stop.received):
@@ -601,10 +602,12 @@ def _what_to_try(recipe: FinetuneRecipe) -> str:
     )
 
 
-def score_test_later(recipe: FinetuneRecipe, facts: Facts, context: RunContext, folder: Path) -> Facts:
+def score_test_later(
+    recipe: FinetuneRecipe, facts: FinetuneRecord, context: RunContext, folder: Path
+) -> FinetuneRecord:
     """Score the test split with the model of a finished run, and add the scores to its record."""
 
-    def compute() -> Facts:
+    def compute() -> FinetuneRecord:
         if not facts.kept:
             message = f"{folder}: its weights were not kept, so test cannot be scored now. Remove it and run again."
             raise UsageError(message, code="missing-weights", value=folder)
@@ -626,7 +629,7 @@ def score_test_later(recipe: FinetuneRecipe, facts: Facts, context: RunContext, 
         split = _test_split(recipe, data.splits(facts.fold))
         scores = _score(recipe, split, folder / f"{TEST}.jsonl", task, predictions)
         scored = replace(facts, scores={**facts.scores, TEST: scores})
-        write_facts(folder, scored, recipe)
+        write_record(folder, scored, recipe)
         return scored
 
     return context.parallel.from_first(compute)
@@ -645,7 +648,7 @@ def _facts(
     scores: dict[str, Scores],
     *,
     identity: str,
-) -> Facts:
+) -> FinetuneRecord:
     """What run.json says about a finished run."""
     position, splits = fit.trainer.position, context.data.splits(run.fold)
     first = next(iter(scores.values()), None)
@@ -655,7 +658,7 @@ def _facts(
             f"transformers has no class for this head ({head}) and would initialize another one with random weights; "
             "load the model with Lexome, as its README.md says",
         )
-    return Facts(
+    return FinetuneRecord(
         name=run.name,
         identity=identity,
         seed=run.seed,
@@ -685,11 +688,12 @@ def _facts(
             "new_head": any(name.startswith("head.out") for name in checkpoint.new),
             "unused": list(checkpoint.unused),
         },
+        processes=context.parallel.sizes.world,
     )
 
 
 def _write_model(
-    recipe: FinetuneRecipe, context: RunContext, fit: Fit, checkpoint: Checkpoint, folder: Path, facts: Facts
+    recipe: FinetuneRecipe, context: RunContext, fit: Fit, checkpoint: Checkpoint, folder: Path, facts: FinetuneRecord
 ) -> None:
     """Write the model as a checkpoint folder with its task, and its adapters beside it where it has some."""
     task = fit.serving_task()
@@ -736,7 +740,7 @@ def _decoding(task: Task) -> str | None:
     return None
 
 
-def _card(recipe: FinetuneRecipe, context: RunContext, facts: Facts, *, decoding: str | None = None) -> Card:
+def _card(recipe: FinetuneRecipe, context: RunContext, facts: FinetuneRecord, *, decoding: str | None = None) -> Card:
     cards = [source.card for source in context.data.sources]
     base = hub_name(context.start) or context.start.name
     data = recipe.card.data or " ".join(f"{card.name}: {card.description} License: {card.license}." for card in cards)
@@ -758,10 +762,10 @@ def _card(recipe: FinetuneRecipe, context: RunContext, facts: Facts, *, decoding
     )
 
 
-def drop_model(folder: Path, facts: Facts, recipe: FinetuneRecipe) -> None:
+def drop_model(folder: Path, facts: FinetuneRecord, recipe: FinetuneRecipe) -> None:
     """Remove the weights of a finished run; its record stays."""
     if not facts.kept:
         return
-    write_facts(folder, replace(facts, kept=False), recipe)
+    write_record(folder, replace(facts, kept=False), recipe)
     for name in (MODEL, ADAPTER):
         shutil.rmtree(folder / name, ignore_errors=True)

@@ -21,7 +21,6 @@ from lexome.training.finetune.grid import (
     MODEL,
     OUTPUTS,
     RUNS,
-    Facts,
     Run,
     Summary,
     cell_of,
@@ -42,6 +41,7 @@ from lexome.training.finetune.run import (
 )
 from lexome.training.loop import Interrupted
 from lexome.training.parallel import Parallel, Sizes, device_of, join_processes
+from lexome.training.record import FinetuneRecord
 from lexome.training.trainer import training_progress
 
 Given = TypeVar("Given")
@@ -90,7 +90,7 @@ def _end(pool: ProcessPoolExecutor) -> None:
         process.terminate()
 
 
-FinishedRun = tuple[Run, Facts | None, str | None]
+FinishedRun = tuple[Run, FinetuneRecord | None, str | None]
 """A run with its facts, or with the reason why it failed."""
 
 # In a worker: the inputs of its runs, loaded when it starts.
@@ -179,7 +179,7 @@ def _check(recipe: FinetuneRecipe) -> None:
         raise RecipeError(message, code="invalid-value", value="keep_models")
 
 
-def _all_runs(recipe: FinetuneRecipe, context: RunContext, show: Show) -> tuple[list[Facts], dict[str, str]]:
+def _all_runs(recipe: FinetuneRecipe, context: RunContext, show: Show) -> tuple[list[FinetuneRecord], dict[str, str]]:
     """The facts of all runs, in order, and why others failed."""
     cells, folds = cells_of(recipe.grid), select_folds(context.data.folds, context.data.sources)
     one = len(cells) == 1
@@ -196,10 +196,10 @@ def _all_runs(recipe: FinetuneRecipe, context: RunContext, show: Show) -> tuple[
 
 def _do_runs(
     recipe: FinetuneRecipe, runs: Sequence[Run], context: RunContext, show: Show, *, final: bool = False
-) -> tuple[list[Facts], dict[str, str]]:
+) -> tuple[list[FinetuneRecord], dict[str, str]]:
     """Do runs one by one, or several at a time. With `final`, these are the ones that test is scored with."""
     test = recipe.score_test == "every" or (recipe.score_test == "best" and final)
-    facts: dict[Run, Facts] = {}
+    facts: dict[Run, FinetuneRecord] = {}
     failed: dict[str, str] = {}
     if recipe.jobs > 1 and len(runs) > 1:
         for run, done, reason in runs_in_processes(recipe, runs, tokenizer=context.data.tokenizer, test=test):
@@ -232,7 +232,9 @@ def _progress_of_run(show: Show, number: int, count: int, name: str) -> Show:
     return lambda fraction, message: show((number + fraction) / count, f"{name} ({number + 1} of {count}): {message}")
 
 
-def _score_best(recipe: FinetuneRecipe, context: RunContext, facts: list[Facts], summary: Summary) -> list[Facts]:
+def _score_best(
+    recipe: FinetuneRecipe, context: RunContext, facts: list[FinetuneRecord], summary: Summary
+) -> list[FinetuneRecord]:
     """The facts with the best cell's runs scored on test, where the recipe asks for it and it is not done."""
     if recipe.score_test != "best" or summary.best is None:
         return facts
@@ -246,7 +248,7 @@ def _score_best(recipe: FinetuneRecipe, context: RunContext, facts: list[Facts],
     return scored
 
 
-def _prune(recipe: FinetuneRecipe, facts: Sequence[Facts], summary: Summary) -> None:
+def _prune(recipe: FinetuneRecipe, facts: Sequence[FinetuneRecord], summary: Summary) -> None:
     """Remove the weights that the recipe does not keep; where no run is the best, all are kept."""
     best = recipe.keep_models == "best" and summary.best_run is not None
     for one in facts:

@@ -67,8 +67,11 @@ def test_species_of_genes(linker: Linker, text: str, expected: str) -> None:
     assert [span.concepts for span in doc.spans if span.type == "Gene"] == [(expected,)]
 
 
-def test_a_species_in_a_mention_decides(linker: Linker) -> None:
-    assert _ids(linker, "{human p53|Gene} and {mouse p53|Gene}") == [("NCBIGene:7157",), ("MGI:98834",)]
+def test_a_species_in_a_mention_or_right_before_it_decides(linker: Linker) -> None:
+    genes = [("NCBIGene:7157",), ("MGI:98834",)]
+    assert _ids(linker, "{human p53|Gene} and {mouse p53|Gene}") == genes
+    # The last one before the mention, however near the others are.
+    assert _ids(linker, "human {p53|Gene} and mouse {p53|Gene}") == genes
 
 
 def test_explanation_has_candidates_scores_and_reasons(linker: Linker) -> None:

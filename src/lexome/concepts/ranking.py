@@ -392,10 +392,11 @@ class SpeciesContext:
         """The taxa in the sentence of a mention: 1 in it or, where it names none, directly before it; others less."""
         low, high = self._sentence(start)
         named = any(start <= place < end for place, _, _ in self._places)
+        before = max((place for place, _, _ in self._places if start - _NEAR <= place < start), default=None)
         near: dict[str, float] = {}
         for place, taxon, weight in self._places:
             if low <= place < high:
-                is_close = start <= place < end if named else start - _NEAR <= place < start
+                is_close = start <= place < end if named else place == before
                 near[taxon] = max(weight if is_close else 0.5 * weight, near.get(taxon, 0.0))
         return near
 

@@ -11,9 +11,12 @@ from pathlib import Path
 import pytest
 from interrupts import hear_interrupts
 from patience import PATIENCE_S, wait_until
+from typer.testing import CliRunner
 
 import lexome
 from lexome import Document, Passage, Span
+from lexome.cli import app
+from lexome.errors import UsageError
 
 DOCS = [
     Document(str(n), (Passage(0, "Mutations in BRCA1."),), (Span("T1", "Gene", ((13, 18),), "BRCA1"),))
@@ -118,6 +121,15 @@ def test_wrong_usage_ends_with_code_2_and_names_the_value(jsonl: Path, arguments
     assert (result.returncode, result.stdout) == (2, b"")
     assert value in result.stderr.decode()
     assert b"Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    "words", [["convert", "", "out.jsonl"], ["index", "in", ""], ["search", "", "x"], ["link", ""]]
+)
+def test_an_empty_path_is_not_the_current_folder(words: list[str]) -> None:
+    error = CliRunner().invoke(app, words).exception
+    assert isinstance(error, UsageError)
+    assert error.code == "empty-path"
 
 
 def test_a_missing_file_ends_with_code_1(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ from lexome.cli.options import (
     exit_for_tally,
     grouped,
     interruptible,
+    nonempty_path,
     print_line,
     print_notes,
     print_rejected,
@@ -465,7 +466,9 @@ def _print_counts(counts: dict[str, Any], rejects: Path | None, stream: TextIO) 
 
 LinkedFiles = Annotated[
     list[Path],
-    typer.Argument(metavar="DOCS", help="Files, folders or archives with mentions; - for standard input."),
+    typer.Argument(
+        parser=nonempty_path, metavar="DOCS", help="Files, folders or archives with mentions; - for standard input."
+    ),
 ]
 LinkOut = Annotated[
     Path, typer.Option("--out", metavar="FILE", show_default=False, help="Output file. Default: standard output.")
@@ -608,7 +611,8 @@ def fill(
 def embed(
     folder: ModelFolder,
     inputs: Annotated[
-        list[Path], typer.Argument(metavar="INPUT", help="Files, folders or archives; - for standard input.")
+        list[Path],
+        typer.Argument(parser=nonempty_path, metavar="INPUT", help="Files, folders or archives; - for standard input."),
     ],
     *,
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Output file: .npy or .parquet.")],

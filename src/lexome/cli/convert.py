@@ -18,6 +18,7 @@ from lexome.cli.options import (
     exit_for_tally,
     grouped,
     interruptible,
+    nonempty_path,
     print_line,
     print_notes,
     print_rejected,
@@ -43,7 +44,10 @@ def _format_table() -> str:
 @grouped
 def convert(
     paths: Annotated[
-        list[Path], typer.Argument(metavar="IN... OUT", help="Input files, folders or archives, then the output.")
+        list[Path],
+        typer.Argument(
+            parser=nonempty_path, metavar="IN... OUT", help="Input files, folders or archives, then the output."
+        ),
     ],
     *,
     to: Annotated[

@@ -65,6 +65,13 @@ class QuotedTextCommand(typer.core.TyperCommand):
             raise
 
 
+def nonempty_path(text: str) -> Path:
+    """The path; UsageError for an empty one, which would be the current folder: a shell's variable may be unset."""
+    if not text:
+        raise UsageError("a path is empty; expected that of a file or folder. Check the command.", code="empty-path")
+    return Path(text)
+
+
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
     """The command with options in place of each parameter whose type is a group of them."""
     signature = inspect.signature(command)
@@ -158,6 +165,9 @@ class RejectOptions:
         """The file for rejected documents: OUT.rejects.jsonl, rejects.jsonl for standard output; None with --strict."""
         if self.strict:
             return None
+        if self.rejects is not None and self.rejects.is_dir():
+            message = f"--rejects {self.rejects}: a folder; expected the file for rejected documents."
+            raise UsageError(message, code="is-a-directory", value=self.rejects)
         unnamed = not out.name or out == STANDARD_OUTPUT
         return self.rejects or (Path("rejects.jsonl") if unnamed else out.with_name(f"{out.name}.rejects.jsonl"))
 

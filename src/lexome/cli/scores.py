@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lexome.cli.options import AsJson, Quiet, app, interruptible, parse_options, print_line
+from lexome.cli.options import AsJson, Quiet, app, interruptible, nonempty_path, parse_options, print_line
 from lexome.errors import UsageError, needs
 
 if TYPE_CHECKING:
@@ -17,8 +17,13 @@ if TYPE_CHECKING:
 
 @app.command()
 def evaluate(
-    predicted: Annotated[Path, typer.Argument(metavar="PRED", help="Predicted documents: a file, folder or archive.")],
-    gold: Annotated[Path, typer.Argument(metavar="GOLD", help="Gold documents, with the same ids and texts.")],
+    predicted: Annotated[
+        Path,
+        typer.Argument(parser=nonempty_path, metavar="PRED", help="Predicted documents: a file, folder or archive."),
+    ],
+    gold: Annotated[
+        Path, typer.Argument(parser=nonempty_path, metavar="GOLD", help="Gold documents, with the same ids and texts.")
+    ],
     against: Annotated[
         Path | None,
         typer.Option(metavar="OTHER", help="Predictions of another system, for a significance test against PRED."),

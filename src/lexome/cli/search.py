@@ -22,6 +22,7 @@ from lexome.cli.options import (
     exit_for_tally,
     grouped,
     interruptible,
+    nonempty_path,
     print_line,
     print_notes,
     print_rejected,
@@ -47,12 +48,17 @@ BOLD, DIM, RESET = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 SHOWN = 480
 
 Inputs = Annotated[
-    list[Path], typer.Argument(metavar="DOCS... OUT", help="Files, folders or archives, then the folder of the index.")
+    list[Path],
+    typer.Argument(
+        parser=nonempty_path, metavar="DOCS... OUT", help="Files, folders or archives, then the folder of the index."
+    ),
 ]
 Encoder = Annotated[
     Path | None, typer.Option("--embed", metavar="FOLDER", help="Exported encoder, for search by vectors too.")
 ]
-IndexFolder = Annotated[Path, typer.Argument(metavar="INDEX", help="Folder written by `lexome index`.")]
+IndexFolder = Annotated[
+    Path, typer.Argument(parser=nonempty_path, metavar="INDEX", help="Folder written by `lexome index`.")
+]
 Query = Annotated[
     str, typer.Argument(metavar="QUERY", help="Plain words, in quotes if there are several; there is no query syntax.")
 ]
@@ -265,7 +271,10 @@ def _wrapped(
 @app.command(cls=QuotedTextCommand)
 def ask(
     question: Annotated[str, typer.Argument(metavar="QUESTION", help="A question in English.")],
-    source: Annotated[Path, typer.Argument(metavar="INDEX|FOLDER|FILE", help="An index, or documents of any format.")],
+    source: Annotated[
+        Path,
+        typer.Argument(parser=nonempty_path, metavar="INDEX|FOLDER|FILE", help="An index, or documents of any format."),
+    ],
     model: Annotated[
         list[str] | None,
         typer.Option(

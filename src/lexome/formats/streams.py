@@ -173,7 +173,8 @@ def decode(raw: bytes, encoding: str = "utf-8") -> str:
             "Set the encoding: `lexome convert IN OUT.jsonl --set encoding=latin-1`; in Python, encoding='latin-1'.",
             value=error.start,
         ) from None
-    except LookupError:
+    except (LookupError, UnicodeError):
+        # Python has codecs that are none of text, such as zip, or of no file, such as punycode.
         message = f"unknown encoding {encoding!r}; expected one such as utf-8 or latin-1."
         raise UsageError(message, code="unknown-encoding", value=encoding) from None
 

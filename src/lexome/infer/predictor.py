@@ -33,6 +33,7 @@ CHANGED = f"Copy or export the model again; if it was changed on purpose, remove
 
 # Incremented when older versions of Lexome could no longer read model.json.
 FORM_VERSION = 1
+MAX_THREADS = 1024
 
 # Keys that model.json may lack.
 OPTIONAL_SETTINGS = ("calibration", "rules", "min_scores")
@@ -391,8 +392,10 @@ class Predictor:
 
 def open_session(path: Path, threads: int | None) -> Any:
     """An ONNX session on all usable cores, or on `threads`."""
-    if threads is not None and threads < 1:
-        raise UsageError(f"{threads} threads; expected at least 1.", code="invalid-threads", value=threads)
+    # Each has buffers of its own: thousands of them would fill the memory.
+    if threads is not None and not 1 <= threads <= MAX_THREADS:
+        message = f"{threads:,} threads; expected 1 to {MAX_THREADS:,}, and at most one per core is of use."
+        raise UsageError(message, code="invalid-threads", value=threads)
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

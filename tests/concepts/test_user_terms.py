@@ -1,6 +1,7 @@
 """A user's dictionaries: tables, OBO files and indexes, and their names as mentions of documents."""
 
 import gzip
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,27 @@ def test_cells_may_be_empty_missing_or_quoted(tmp_path: Path) -> None:
     index = open_terms(path)
     assert [one.taxon for one in index.concepts()] == ["NCBITaxon:9606", None, None, None]
     assert dropped_terms(index) == {"b.tsv: taxon is not a number of NCBI Taxonomy": 1}
+
+
+def test_names_that_excel_has_spoiled_and_sheets_of_notes_are_left_out(tmp_path: Path) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    workbook = openpyxl.Workbook()
+    for row in (
+        ["ID", "Name", "Synonyms"],
+        [672, "BRCA1", "2-Sep|BRCC"],
+        ["L:2", datetime(2026, 9, 2)],
+        ["L:3", "#N/A"],
+    ):
+        workbook.active.append(row)
+    notes = workbook.create_sheet("notes")
+    for row in (["Version", "Curator"], ["1.2", "somebody"]):
+        notes.append(row)
+    workbook.save(tmp_path / "a.xlsx")
+    index = open_terms(tmp_path / "a.xlsx")
+    assert [(one.id, one.names) for one in index.concepts()] == [("local:672", ("BRCA1", "BRCC"))]
+    dropped = dropped_terms(index)
+    assert dropped["a.xlsx: name that Excel made a date or an error of"] == 3
+    assert dropped["a.xlsx: sheet or file without columns of ids and names"] == 1
 
 
 def test_a_name_of_one_letter_is_dropped_also_if_it_is_written_with_several(tmp_path: Path) -> None:

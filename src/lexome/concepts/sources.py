@@ -312,7 +312,7 @@ def _read_obo(source: Source, options: SourceOptions, dropped: Counter[str]) -> 
         elif stanza.get("is_obsolete", [""])[0].startswith("true"):
             dropped["obsolete term"] += 1
         else:
-            yield _obo_term(stanza, options)
+            yield _obo_term(stanza, options, dropped)
 
     for number, line in _text_lines(source):
         line = line.strip()
@@ -332,11 +332,13 @@ def _read_obo(source: Source, options: SourceOptions, dropped: Counter[str]) -> 
     yield from term()
 
 
-def _obo_term(stanza: Mapping[str, list[str]], options: SourceOptions) -> Term:
+def _obo_term(stanza: Mapping[str, list[str]], options: SourceOptions, dropped: Counter[str]) -> Term:
     names = []
     for synonym in stanza.get("synonym", ()):
         match = _SYNONYM.match(synonym)
-        if match is not None and (not match[2] or match[2] in options.synonyms):
+        if match is None:
+            dropped["synonym without quotes around it"] += 1
+        elif not match[2] or match[2] in options.synonyms:
             names.append(_ESCAPE.sub(r"\1", match[1]))
     # "xref: MSH:D001943 {source="..."}" and "xref: MSH:D001943 ! name"
     xrefs = (xref.split(" ")[0] for xref in stanza.get("xref", ()))

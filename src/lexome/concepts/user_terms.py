@@ -38,6 +38,9 @@ TERM = "Term"
 # More are no types, but names or definitions: each document is searched type by type.
 MAX_TYPES = 1_000
 _USUAL_TYPES = {name.casefold(): name for name in ("Gene", "Disease", "Chemical", "Species", "CellLine", "Variant")}
+# SEPT2 and MARCH1 where Excel has read them as dates, and the errors of its formulas.
+_MONTHS = "Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"
+_SPOILED = re.compile(rf"\d{{4}}-\d\d-\d\d(?: [\d:]+)?|\d{{1,2}}-(?:{_MONTHS})|#(?:N/A|[A-Z]+[!?]|DIV/0!)")
 _WITHOUT_PREFIX = re.compile(r"[^\s:]+")
 
 
@@ -113,11 +116,21 @@ def _read(path: Path, type: str | None, tally: Tally, dropped: Counter[str]) -> 
 
 
 def _table_terms(path: Path, type: str | None, tally: Tally, dropped: Counter[str]) -> Iterator[Term]:
-    """The terms of a table; `dropped` counts rows that are none, and types that are missing."""
+    """The terms of a table; `dropped` counts rows that are none, and types that are missing.
+
+    A workbook may have sheets of notes beside those of terms.
+    """
+    problems: list[FormatError] = []
+    tables = 0
     for source in open_sources(path, tally):
         for table in open_tables(source, tally):
             sample, rows = peek(table.rows)
-            at = _columns(path, table, sample)
+            try:
+                at = _columns(path, table, sample)
+            except FormatError as error:
+                problems.append(error)
+                continue
+            tables += 1
             width = max(len(table.header), *(max(positions) + 1 for positions in at.values()))
             least = max(at["id"][0], min((*at.get("name", ()), *at.get("names", ())))) + 1
             for _, cells in rows:
@@ -133,16 +146,22 @@ def _table_terms(path: Path, type: str | None, tally: Tally, dropped: Counter[st
                     dropped["row without an id" if not cells[at["id"][0]] else "row without a type"] += 1
                     continue
                 yield _term(cells, at, _usual_type(own or type or table.type or TERM), dropped)
+    if problems and not tables:
+        raise problems[0]
+    if problems:
+        dropped["sheet or file without columns of ids and names"] += len(problems)
 
 
 def _term(cells: list[str], at: Mapping[str, tuple[int, ...]], type: str, dropped: Counter[str]) -> Term:
     listed = {meaning: [cells[position] for position in positions] for meaning, positions in at.items()}
-    preferred, *others = listed.get("name", [""])
     synonyms = [part.strip() for cell in listed.get("names", ()) for part in _split(cell)]
+    preferred, *others = ("" if _SPOILED.fullmatch(name) else name for name in (*listed.get("name", [""]), *synonyms))
+    if spoiled := sum(_SPOILED.fullmatch(name) is not None for name in (*listed.get("name", ()), *synonyms)):
+        dropped["name that Excel made a date or an error of"] += spoiled
     xrefs = tuple(to_curie(part) for cell in listed.get("xrefs", ()) for part in _split(cell) if part.strip())
     cell = next(filter(None, listed.get("taxon", ())), None)
     taxon = None if cell is None else taxon_curie(cell, dropped)
-    names = tuple(filter(None, [*others, *synonyms]))
+    names = tuple(filter(None, others))
     return Term(to_curie(listed["id"][0]), type, preferred, names, taxon, xrefs)
 
 

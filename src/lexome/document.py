@@ -393,6 +393,20 @@ def shorten(text: str, limit: int = 60) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
+def documents_of(docs: object) -> Iterator[Document]:
+    """The documents, of one or of an iterable of them; UsageError for what is none, such as a text."""
+    if isinstance(docs, str | bytes) or not isinstance(docs, Document | Iterable):
+        message = f"a {type(docs).__name__}; expected documents, as from lexome.read or an annotator."
+        raise UsageError(message, code="not-a-document", value=docs)
+    for number, doc in enumerate([docs] if isinstance(docs, Document) else docs, 1):
+        if not isinstance(doc, Document):
+            message = (
+                f"item {number} is a {type(doc).__name__}; expected documents, as from lexome.read or an annotator."
+            )
+            raise UsageError(message, code="not-a-document", value=doc)
+        yield doc
+
+
 def listed(names: str | Iterable[str]) -> tuple[str, ...]:
     """Names as a tuple; a single name, of which Python would iterate the letters, is one name.
 
@@ -424,8 +438,11 @@ def printable(text: str) -> str:
     return text if text.isprintable() else _UNPRINTABLE.sub(symbol, text.replace("\t", " ").replace("\n", " "))
 
 
-def require_curies(concepts: tuple[str, ...], *, owner: str) -> None:
+def require_curies(concepts: str | tuple[str, ...], *, owner: str) -> None:
     """Raise DocumentError unless each concept is a CURIE, prefix:id."""
+    if isinstance(concepts, str):
+        message = f"{owner} has the concepts {concepts!r}, a text; expected a tuple of CURIEs, such as ({concepts!r},)"
+        raise DocumentError("bad_concept", message, value=concepts)
     for concept in concepts:
         prefix, colon, local = concept.partition(":")
         if not (prefix and colon and local):

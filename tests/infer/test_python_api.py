@@ -17,6 +17,7 @@ from errors import raises
 from full_document import full_document
 
 import lexome
+import lexome.search
 from lexome.document import Document, Passage, Span
 from lexome.errors import LexomeError, UsageError
 from lexome.formats.jsonl import from_json, to_json
@@ -33,6 +34,29 @@ def annotator(one_thread: None) -> Annotator:
 
 def mentions(doc: Document) -> list[tuple[str, str]]:
     return [(span.text, span.type) for span in doc.spans]
+
+
+def test_documents_are_written_one_or_several_and_nothing_else(tmp_path: Path) -> None:
+    doc = Document("a", (Passage(0, "BRCA1"),))
+    lexome.write(tmp_path / "one.jsonl", doc)
+    lexome.write(tmp_path / "two.jsonl", iter([doc]))
+    assert (tmp_path / "one.jsonl").read_bytes() == (tmp_path / "two.jsonl").read_bytes()
+    for wrong in ("BRCA1", ["BRCA1"], None, [doc, 5]):
+        with raises(UsageError, code="not-a-document"):
+            lexome.write(tmp_path / "wrong.jsonl", wrong)  # type: ignore[arg-type]
+    assert not (tmp_path / "wrong.jsonl").exists()
+
+
+def test_an_empty_path_is_refused(tmp_path: Path) -> None:
+    for wrong in (
+        lambda: lexome.read(""),
+        lambda: lexome.write("", []),
+        lambda: lexome.search.index("", tmp_path / "i"),
+    ):
+        with raises(UsageError, code="empty-path"):
+            wrong()
+    with raises(UsageError, code="no-inputs"):
+        lexome.search.index([], tmp_path / "i")
 
 
 def test_a_list_of_texts_gives_a_list_of_documents(annotator: Annotator) -> None:

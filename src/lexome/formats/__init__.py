@@ -19,7 +19,7 @@ from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
-from lexome.document import Document
+from lexome.document import Document, documents_of
 from lexome.errors import FormatError, UsageError
 from lexome.files import atomic_write
 from lexome.formats.citation import find_pmids, pmid_advice
@@ -436,7 +436,7 @@ def read(
 
 def write(
     path: str | Path,
-    docs: Iterable[Document],
+    docs: Document | Iterable[Document],
     format: str | None = None,
     *,
     tally: Tally | None = None,
@@ -447,7 +447,7 @@ def write(
     The file is written atomically; .gz, .xz and .zst compress it. A document that the format cannot represent
     raises; if the tally has a rejects file, it goes there.
     """
-    path = Path(path)
+    path, docs = _nonempty(path), documents_of(docs)
     chosen = writing_format(path, format)
     function = chosen.write_function()
     parsed = parse_options(chosen, function, options)
@@ -491,8 +491,14 @@ def writing_format(path: Path, format: str | None) -> Format:
 
 
 def listed_paths(paths: Paths) -> list[Path]:
-    """One path or several as a list."""
-    return [Path(paths)] if isinstance(paths, str | Path) else list(map(Path, paths))
+    """One path or several as a list; UsageError for an empty one, which would be the current folder."""
+    return [_nonempty(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
+
+
+def _nonempty(path: str | Path) -> Path:
+    if path == "":
+        raise UsageError("a path is empty; expected that of a file or folder.", code="empty-path", value=path)
+    return Path(path)
 
 
 def expand(paths: Iterable[str | Path], format: Format | None, tally: Tally) -> list[Path]:

@@ -17,7 +17,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, BinaryIO, Literal, get_args
 
-from lexome.document import Document, Passage, Relation, Span, encode_utf8, shorten
+from lexome.document import Document, Passage, Relation, Span, documents_of, encode_utf8, shorten
 from lexome.errors import LexomeError, UsageError
 from lexome.formats.tally import PASSAGE_DETAILS, Tally, note_losses
 
@@ -400,8 +400,9 @@ def to_dataframe(
     if name is None:
         message = f"a DataFrame needs {' or '.join(wanted)}, which is not installed. Run: pip install {wanted[0]}"
         raise LexomeError(message, code="missing-package", value=wanted[0])
-    listed = [docs] if isinstance(docs, Document) else docs
-    names, *rows = table_rows(listed, counts=False, preferred_name=preferred_name, tally=Tally(), table=table)
+    names, *rows = table_rows(
+        documents_of(docs), counts=False, preferred_name=preferred_name, tally=Tally(), table=table
+    )
     columns = {
         str(column): [row[index] if row[index] != "" else None for row in rows] for index, column in enumerate(names)
     }

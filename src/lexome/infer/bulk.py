@@ -361,6 +361,8 @@ def inputs_by_name(
             message = f"{files[0]} and {jobs[name][0]} would have the same output. Rename one."
             raise UsageError(message, code="same-file", value=files[0])
         jobs[name] = files
+    if not paths:
+        raise UsageError("no inputs; expected files, folders or archives.", code="no-inputs", value=paths)
     if not jobs:
         message = f"{paths[0]}: all readable files there are in the output folder {out}. Choose another."
         raise FormatError(message, code="same-file", value=paths[0])

@@ -23,6 +23,7 @@ from lexome.errors import FormatError, SearchIndexError, UsageError
 from lexome.files import fingerprint, refuse_other_settings
 from lexome.formats import Paths, Tally, listed_paths, read
 from lexome.infer.bulk import inputs_by_name, merge_rejects
+from lexome.infer.embed import POOLINGS
 from lexome.infer.predictor import Predictor, identity_of
 from lexome.progress import progress
 from lexome.search import storage
@@ -102,6 +103,9 @@ def index(
     """
     inputs, out = listed_paths(inputs), Path(out)
     embed, rejects = (None if path is None else Path(path) for path in (embed, rejects))
+    if pooling not in POOLINGS:
+        message = f"pooling is {pooling!r}; expected one of {', '.join(POOLINGS)}."
+        raise UsageError(message, code="unknown-pooling", value=pooling)
     if batch < 1:
         raise UsageError(f"batch is {batch}; expected at least 1.", code="out-of-range", value=batch)
     predictor = None if embed is None else Predictor.open(embed, threads=threads)

@@ -489,6 +489,10 @@ def _check_query(query: str, filters: Filters, limit: int) -> None:
     if len(years) != 2 or not all(year is None or isinstance(year, int) for year in years):
         message = f"years {years!r}; expected the first and the last, either or both None, such as (2015, None)."
         raise UsageError(message, code="invalid-year", value=years)
+    first, last = years
+    if first is not None and last is not None and first > last:
+        message = f"years {first} to {last} end before they begin. Name the earlier one first."
+        raise UsageError(message, code="invalid-year", value=years)
     for concept in filters.concepts:
         if not concept.strip() or len(concept) > MAX_CONCEPT_CHARACTERS:
             message = f"concept {shorten(concept)!r}; expected a name, or an id such as mesh:D001943 or NCBIGene:672."

@@ -27,6 +27,7 @@ from lexome.formats import BY_NAME, Tally, detect, detect_by_content, get_format
 from lexome.formats.jsonl import to_json
 from lexome.formats.mention_table import Table
 from lexome.formats.streams import HEAD_BYTES, Source, is_archive, prepare_text
+from lexome.infer.annotator import TEXT_ID
 from lexome.infer.concepts import Concepts, naming_options
 from lexome.serve.limits import CLIENT_CLOSED, Limits, RequestError
 from lexome.serve.queue import text_length
@@ -242,7 +243,8 @@ def check_limits(docs: Iterable[Document], limits: Limits) -> list[Document]:
             (text_length(doc), "characters", limits.characters, "Split it; `lexome annotate` has no such limit."),
         ):
             if size > limit:
-                message = f"document {doc.id[:60]!r} has {size:,} {what}; expected at most {limit:,}. {remedy}"
+                named = "the text" if doc.id == TEXT_ID else f"document {doc.id[:60]!r}"
+                message = f"{named} has {size:,} {what}; expected at most {limit:,}. {remedy}"
                 raise RequestError(413, message)
         accepted.append(doc)
     return accepted

@@ -53,6 +53,23 @@ def test_labels_have_their_probabilities() -> None:
         assert dict(zip(found.labels, found.label_scores, strict=True)) == pytest.approx(expected)
 
 
+@pytest.mark.parametrize(
+    ("settings", "code", "here"),
+    [
+        ({"kind": "token-classification"}, "unknown-task", "ner"),
+        ({"kind": "clases"}, "unknown-task", "classes"),
+        ({"kind": "classes", "labels": ["a"], "multi_label": True}, "unknown-key", "several"),
+        ({"kind": "ner", "entity_types": ["A"]}, "unknown-key", "types"),
+        ({"kind": "ner", "types": ["A"], "nestd": True}, "unknown-key", "nested"),
+    ],
+)
+def test_names_of_other_libraries_and_misspelled_ones_are_answered(
+    settings: dict[str, object], code: str, here: str
+) -> None:
+    with raises(UsageError, code=code, mentions=repr(here)):
+        task_of(settings)
+
+
 def test_a_threshold_is_a_probability() -> None:
     doc = labeled()
     for threshold, expected in ((0.2, ("a",)), (0.4, ())):

@@ -36,10 +36,11 @@ def read_settings(folder: Path) -> dict[str, Any]:
     """The config.json of a folder."""
     path = folder / "config.json"
     if not path.is_file():
-        # The output folder of a training run has the model in a subfolder.
-        nested = folder / "model"
-        hint = f"Did you mean {nested}?" if (nested / "config.json").is_file() else "Check the path."
-        message = f"{folder}: no config.json; expected a model folder. {hint}{made_by(folder)}"
+        # The output folder of a training run has the model in a subfolder, that of a fine-tuning one for each run.
+        models = [folder / "model", *sorted(folder.glob("runs/*/model"))]
+        nested = next((model for model in models if (model / "config.json").is_file()), None)
+        hint = f"Did you mean {nested}?" if nested is not None else f"Check the path.{made_by(folder)}"
+        message = f"{folder}: no config.json; expected a model folder. {hint}"
         raise CheckpointError(message, code="missing-file", value=path)
     settings: dict[str, Any] = files.read_json(path, remedy="Download it again.")
     return settings

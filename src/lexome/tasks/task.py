@@ -12,6 +12,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from functools import cache, lru_cache
 from inspect import signature
 from itertools import chain, pairwise
@@ -429,6 +430,37 @@ def label_index(label: str, labels: Sequence[str], doc: Document) -> int:
     return labels.index(label)
 
 
+# Kinds and settings of tasks, and what other libraries call them.
+_FOREIGN_KINDS = {
+    "ner": "token-classification named-entity-recognition",
+    "classes": "text-classification sequence-classification multi-label-classification classification",
+    "inference": "nli textual-entailment",
+    "similarity": "sts semantic-similarity",
+    "questions": "qa question-answering",
+    "relation": "re relation-extraction",
+}
+_FOREIGN_SETTINGS = {
+    "labels": "classes label-list label-names class-names relation-types",
+    "labelling": "label-all-tokens labeling labeling-strategy",
+    "longest": "max-answer-length max-answer-len",
+    "overlap": "stride doc-stride",
+    "pool": "pooling aggregation",
+    "scheme": "tagging-scheme tag-scheme",
+    "several": "multilabel multi-label",
+    "types": "entity-types entities",
+}
+
+
+def _suggestion(name: str, foreign: Mapping[str, str], known: Collection[str]) -> str:
+    """What a name of another library, or a misspelled one, is called here; empty where nothing is similar."""
+    spelled = name.lower().replace("_", "-")
+    here = next((here for here, names in foreign.items() if here in known and spelled in names.split()), None)
+    if here is not None:
+        return f" Here it is {here!r}."
+    similar = get_close_matches(name, known, n=1)
+    return f" Did you mean {similar[0]!r}?" if similar else ""
+
+
 def task_of(settings: Mapping[str, Any]) -> Task:
     """The task that these settings describe: its kind, and arguments of its class.
 
@@ -440,12 +472,16 @@ def task_of(settings: Mapping[str, Any]) -> Task:
     arguments = dict(settings)
     kind = arguments.pop("kind", None)
     if kind not in KINDS:
-        message = f"the task has kind {kind!r}; expected one of {', '.join(KINDS)}."
+        hint = _suggestion(kind, _FOREIGN_KINDS, KINDS) if isinstance(kind, str) else ""
+        message = f"the task has kind {kind!r}; expected one of {', '.join(KINDS)}.{hint}"
         raise UsageError(message, code="unknown-task", value=kind)
     parameters = signature(KINDS[kind]).parameters
     unknown = sorted(arguments.keys() - parameters.keys())
     if unknown:
-        message = f"a task of kind {kind!r} has no setting {unknown[0]!r}; expected some of {', '.join(parameters)}."
+        hint = _suggestion(unknown[0], _FOREIGN_SETTINGS, parameters)
+        message = (
+            f"a task of kind {kind!r} has no setting {unknown[0]!r}; expected some of {', '.join(parameters)}.{hint}"
+        )
         raise UsageError(message, code="unknown-key", value=unknown[0])
     missing = [name for name, one in parameters.items() if one.default is one.empty and name not in arguments]
     if missing:

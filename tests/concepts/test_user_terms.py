@@ -150,7 +150,6 @@ def test_a_table_of_very_many_types_is_refused(tmp_path: Path) -> None:
     [
         ("a.tsv", "", "no-terms"),
         ("a.tsv", "PK\x03\x04", "not-text"),
-        ("a.tsv", "only names\nhere\n", "missing-column"),
         ("a.tsv", "L:1\tx\nL 2\tred\n", "no-terms"),
         ("a.obo", OBO[:-30], "truncated"),
     ],
@@ -159,6 +158,16 @@ def test_a_file_that_is_no_dictionary_is_refused(tmp_path: Path, name: str, text
     with pytest.raises(FormatError) as error:
         open_terms(written(tmp_path, name, text))
     assert error.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "type"),
+    [("a.txt", "red dye\nBRCA1\n", TERM), ("a.csv", "Name,Type\nred dye,Dye\nBRCA1,Dye\n", "Dye")],
+)
+def test_names_without_ids_have_themselves_as_ids(tmp_path: Path, name: str, text: str, type: str) -> None:
+    path = written(tmp_path, name, text)
+    assert terms_of(path) == [("local:BRCA1", type, ("BRCA1",)), ("local:red_dye", type, ("red dye",))]
+    assert dropped_terms(open_terms(path)) == {f"{name}: term without an id, which gets its name as id": 2}
 
 
 def test_a_column_called_as_a_type_has_its_names(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ from lexome.formats.tally import drop_dependents
 
 # Types whose names are also compared by similarity. In a code, as of a gene, one character more is another gene.
 SIMILAR_TYPES = ("Chemical", "Disease")
+_NAMED_BY_ITSELF = "term without an id, which gets its name as id"
 # The type of terms whose dictionary has none.
 TERM = "Term"
 # More are no types, but names or definitions: each document is searched type by type.
@@ -126,13 +127,13 @@ def _table_terms(path: Path, type: str | None, tally: Tally, dropped: Counter[st
         for table in open_tables(source, tally):
             sample, rows = peek(table.rows)
             try:
-                at = _columns(path, table, sample)
+                at = _columns(path, table, sample, is_text=source.extension != ".xlsx")
             except FormatError as error:
                 problems.append(error)
                 continue
             tables += 1
             width = max(len(table.header), *(max(positions) + 1 for positions in at.values()))
-            least = max(at["id"][0], min((*at.get("name", ()), *at.get("names", ())))) + 1
+            least = max(*at.get("id", (0,)), min((*at.get("name", ()), *at.get("names", ())))) + 1
             for _, cells in rows:
                 if len(cells) < least:
                     dropped["row with too few columns"] += 1
@@ -142,17 +143,26 @@ def _table_terms(path: Path, type: str | None, tally: Tally, dropped: Counter[st
                 cells += [""] * (width - len(cells))
                 own = cells[at["type"][0]] if "type" in at else ""
                 needs_type = "type" in at and table.columns is not None
-                if not cells[at["id"][0]] or (needs_type and not (own or type)):
-                    dropped["row without an id" if not cells[at["id"][0]] else "row without a type"] += 1
+                id_ = cells[at["id"][0]] if "id" in at else _id_of_name(cells[at["name"][0]])
+                if not id_ or (needs_type and not (own or type)):
+                    missing = "a type" if id_ else "an id" if "id" in at else "a name"
+                    dropped[f"row without {missing}"] += 1
                     continue
-                yield _term(cells, at, _usual_type(own or type or table.type or TERM), dropped)
+                if "id" not in at:
+                    dropped[_NAMED_BY_ITSELF] += 1
+                yield _term(id_, cells, at, _usual_type(own or type or table.type or TERM), dropped)
     if problems and not tables:
         raise problems[0]
     if problems:
         dropped["sheet or file without columns of ids and names"] += len(problems)
 
 
-def _term(cells: list[str], at: Mapping[str, tuple[int, ...]], type: str, dropped: Counter[str]) -> Term:
+def _id_of_name(name: str) -> str:
+    """The id of a name in a list without ids: local:breast_cancer; "" of an empty one."""
+    return f"{LOCAL}:" + re.sub(r"[\s:]+", "_", name) if name else ""
+
+
+def _term(id: str, cells: list[str], at: Mapping[str, tuple[int, ...]], type: str, dropped: Counter[str]) -> Term:
     listed = {meaning: [cells[position] for position in positions] for meaning, positions in at.items()}
     synonyms = [part.strip() for cell in listed.get("names", ()) for part in _split(cell)]
     preferred, *others = ("" if _SPOILED.fullmatch(name) else name for name in (*listed.get("name", [""]), *synonyms))
@@ -162,7 +172,7 @@ def _term(cells: list[str], at: Mapping[str, tuple[int, ...]], type: str, droppe
     cell = next(filter(None, listed.get("taxon", ())), None)
     taxon = None if cell is None else taxon_curie(cell, dropped)
     names = tuple(filter(None, others))
-    return Term(to_curie(listed["id"][0]), type, preferred, names, taxon, xrefs)
+    return Term(to_curie(id), type, preferred, names, taxon, xrefs)
 
 
 def _split(cell: str) -> list[str]:
@@ -170,8 +180,11 @@ def _split(cell: str) -> list[str]:
     return cell.split("|" if "|" in cell else ";")
 
 
-def _columns(path: Path, table: NameTable, sample: list[list[str]]) -> Mapping[str, tuple[int, ...]]:
-    """The columns of a table with ids and names; FormatError, with the columns it has, for another one."""
+def _columns(path: Path, table: NameTable, sample: list[list[str]], *, is_text: bool) -> Mapping[str, tuple[int, ...]]:
+    """The columns of a table with ids and names; FormatError, with the columns it has, for another one.
+
+    A list in a text file has no ids, nor has a table all of whose columns are known as others.
+    """
     expected = (
         "Name them in the first row: id (or identifier, accession), name (or term, label, symbol), and optionally "
         "synonyms, type, taxon, xrefs. Of several columns with ids, call one id."
@@ -181,9 +194,13 @@ def _columns(path: Path, table: NameTable, sample: list[list[str]]) -> Mapping[s
         columns["name"] = (*columns.get("name", ()), *columns.pop("mention", ()))
         if columns["id"] and (columns["name"] or "names" in columns):
             return {meaning: positions for meaning, positions in columns.items() if positions}
+        if columns["name"] and len(table.header) == len({at for positions in columns.values() for at in positions}):
+            return {meaning: positions for meaning, positions in columns.items() if positions}
         has_names = bool(columns["name"]) or "names" in columns
         missing = "of the ids" if has_names else "of the names" if columns["id"] else "of ids or names"
         problem = f"its columns are {', '.join(table.header)}, none of which is known as that {missing}"
+    elif is_text and all(len(row) < 2 for row in sample):
+        return {"name": (0,)}
     elif len(table.header) < 2:
         problem = "its first row has one column; expected a table of ids and names, with tabs or commas between them"
     elif looks_like_header(table.header, sample[1:]):

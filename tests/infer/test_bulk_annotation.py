@@ -250,6 +250,13 @@ def test_halves_that_a_killed_run_left_are_cleared_away(given: Path, model: Path
     assert not any(half.exists() for half in halves)
 
 
+def test_a_folder_in_the_place_of_an_output_is_named(given: Path, model: Path) -> None:
+    (given.parent / "out" / "a.jsonl").mkdir(parents=True)
+    bulk = run(given, model)
+    assert bulk.failures == {"a": f"{given.parent / 'out' / 'a.jsonl'}: Is a directory."}
+    assert bulk.new_files == 3
+
+
 def test_other_options_are_refused_and_named(given: Path, model: Path, tmp_path: Path) -> None:
     run(given, model)
     whole = made(given.parent / "out")

@@ -206,6 +206,9 @@ def run_job(stage: Stage, job: Job, advance: Advance) -> JobResult:
             return JobResult(
                 job.name, failure=f"no space left on the device for {job.outputs[0]}. Free some and rerun."
             )
+        if isinstance(error, OSError) and error.filename is not None:
+            # A file system says what is wrong; where in the program it was found helps nobody.
+            return JobResult(job.name, failure=f"{error.filename2 or error.filename}: {error.strerror}.")
         last = traceback.extract_tb(error.__traceback__)[-1]
         place = f"{Path(last.filename).name}, line {last.lineno}, in {last.name}: {last.line}"
         return JobResult(job.name, failure=f"{type(error).__name__}: {error} ({place})")

@@ -78,11 +78,14 @@ def run(*options: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
 
 
-def test_a_port_in_use_is_reported(ner_folder: Path) -> None:
+def test_a_port_in_use_is_reported_and_what_is_wrong_with_dictionaries(ner_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.csv").write_text("name,id\nBRCA1,LAB 1\nTP53,LAB:2\n")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        done = run("--model", ner_folder, "--port", port)
+        done = run("--model", ner_folder, "--port", port, "--terms", tmp_path / "mine.csv", "--only-terms")
     assert done.returncode == 2
+    assert "noted    1 mine.csv: row whose id has a space\n" in done.stderr
+    assert "mine.csv: no mention has the type of its terms, Term" in done.stderr
     assert str(port) in done.stderr
     assert "Traceback" not in done.stderr
 

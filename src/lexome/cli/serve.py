@@ -148,6 +148,9 @@ def serve(
         return load(*folders, threads=1, concepts=concepts)
 
     annotator = open_models()
+    if not quiet and annotator.concepts is not None:
+        for note, times in (annotator.concepts.dropped + annotator.concepts.unused(annotator.types)).most_common():
+            print(f"noted    {times:,} {note}", file=sys.stderr)
     tally = Tally()
     library = Library.open(documents, tally) if documents is not None else Library()
     service = make_app(

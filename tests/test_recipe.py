@@ -6,8 +6,9 @@ import pytest
 from errors import raises
 
 from lexome.errors import RecipeError
-from lexome.recipe import RENAMED_KEYS, STAGES, _known_keys, downgrade, explain, load, schema_of, stage_of, upgrade
+from lexome.recipe import RENAMED_KEYS, STAGES, _known_keys, downgrade, explain, load, of, schema_of, stage_of, upgrade
 from lexome.recipe.corpus_stages import BuildRecipe
+from lexome.recipe.pretrain import PretrainRecipe
 
 ROOT = Path(__file__).resolve().parents[1]
 RECIPE = """
@@ -101,14 +102,21 @@ def test_two_sources_of_one_name_are_rejected(tmp_path: Path) -> None:
 def test_files_that_are_not_recipes_are_rejected(tmp_path: Path) -> None:
     (tmp_path / "latin.toml").write_bytes(b'out = "\xe9"')
     (tmp_path / "bare.toml").write_text("out = made")
+    (tmp_path / "deep.toml").write_text("x = " + "[" * 5_000)
     for name, code in (
         ("missing.toml", "missing-file"),
         ("", "not-a-file"),
         ("latin.toml", "invalid-encoding"),
         ("bare.toml", "invalid-toml"),
+        ("deep.toml", "invalid-toml"),
     ):
         with raises(RecipeError, code=code, value=tmp_path / name):
             stage_of(tmp_path / name)
+
+
+def test_a_value_of_another_kind_under_a_key_with_renamed_values_is_rejected() -> None:
+    with raises(RecipeError, code="invalid-value", value="new_vocabulary"):
+        of({"out": "a", "shards": "b", "new_vocabulary": []}, PretrainRecipe)
 
 
 def test_every_renamed_key_is_a_key_of_its_stage_and_the_old_one_is_not() -> None:

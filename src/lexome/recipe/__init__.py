@@ -254,7 +254,7 @@ def validate(keys: Mapping[str, Any], schema: type[Schema], name: str) -> Schema
             value=next(iter(renamed)),
         )
     for key, values in RENAMED_VALUES.get(stage, {}).items():
-        if keys.get(key) in values:
+        if isinstance(keys.get(key), str) and keys[key] in values:
             new = values[keys[key]]
             raise RecipeError(f'{name}: {key} = "{keys[key]}" is now "{new}".', code="renamed-value", value=keys[key])
     try:
@@ -315,6 +315,9 @@ def read_toml(path: Path) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         message = f"{path}: byte {error.start} is not UTF-8; expected a TOML file."
         raise RecipeError(message, code="invalid-encoding", value=path) from None
+    except RecursionError:
+        message = f"{path}: lists or tables are nested too deeply; expected a recipe."
+        raise RecipeError(message, code="invalid-toml", value=path) from None
     except tomllib.TOMLDecodeError as error:
         message = f"{path}: invalid TOML: {error}. String values need quotes."
         raise RecipeError(message, code="invalid-toml", value=path) from None

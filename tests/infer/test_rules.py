@@ -189,6 +189,7 @@ def test_mentions_without_letters_are_none() -> None:
         ("Humanized mice", [("Humanized", "Species", 0.9)], set()),
         ("CAR T cells", [("CAR", "Chemical", 0.8)], set()),
         ("the domain AmiC2-cat", [("cat", "Gene", 0.8)], set()),
+        ("myc, myc-", [("myc", "Gene", 0.8)], {("myc", "Gene")}),
     ],
 )
 def test_names_by_their_form(

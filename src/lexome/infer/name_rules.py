@@ -127,7 +127,8 @@ def apply_name_forms(
 def _is_end_of_word(text: str, mention: Mention) -> bool:
     """Whether a gene is the last letters of a word with a hyphen: "cat" of the catalytic domain AmiC2-cat."""
     start, end = mention.place
-    return mention.type == "Gene" and end - start <= MAX_END and text[start:end].islower() and text[start - 1] == "-"
+    is_short = mention.type == "Gene" and end - start <= MAX_END and text[start:end].islower()
+    return is_short and text[max(0, start - 1) : start] == "-"
 
 
 def drugs(text: str) -> Iterator[tuple[int, int]]:

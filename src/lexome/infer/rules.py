@@ -2,7 +2,7 @@
 
 Each rule is linear in the text and its mentions, can be switched off, and was measured on development sets
 (benchmarks/annotator_rules.py). A model has rules only if its model.json names them; `lexome.infer.selection` applies
-them. Those for variants are in `lexome.infer.variant_rules`.
+them. Those for boundaries, variants and the forms of names are in modules of their own.
 """
 
 import re

@@ -292,8 +292,8 @@ def detect(source: Source) -> Format:
     shown, columns = head.decode(errors="replace")[:60], ""
     if "csv" in names:
         columns = (
-            " The first row of a table must name its columns, separated by commas (.tsv: tabs), one of them title, "
-            "abstract or text; for another column, add --set text=COLUMN."
+            " The first row of a table must name its columns, separated by commas or semicolons (.tsv: tabs), one of "
+            "them title, abstract or text; for another column, add --set text=COLUMN."
         )
     raise FormatError(
         f"{source.name}: the extension belongs to {names}, but the file begins with {shown!r}, which matches none of "

@@ -173,7 +173,7 @@ def read_pdf(source: Source, *, tally: Tally) -> Iterator[Document]:
     yield from document_of(source, blocks, "a PDF", tally)
 
 
-# Excel workbooks: labeled texts in, tables of mentions or relations out
+# Excel workbooks: labeled texts in, tables of mentions, relations or labels out
 
 
 MAX_ROWS = 1 << 20  # of a sheet, by the file format
@@ -220,7 +220,7 @@ def write_xlsx(
     counts: bool = False,
     preferred_name: PreferredName | None = None,
 ) -> None:
-    """One row per mention or relation, or with `counts` one per concept, name or pair; text is never a formula."""
+    """One row per mention, relation or label, or with `counts` one per concept, name, pair or label; no formulas."""
     rows = table_rows(docs, counts=counts, preferred_name=preferred_name, tally=tally, table=table)
     # Without times, so that the same documents give the same bytes; without temporary files, whose disk may be full.
     with zipfile.ZipFile(stream, "w") as archive:
@@ -257,7 +257,8 @@ def _cell(place: str, value: Cell, tally: Tally) -> str:
     text = _ILLEGAL.sub("\ufffd", value)
     if text != value:
         tally.note("control character in a cell written as U+FFFD")
-    if len(text) * 2 > MAX_CELL < len(units := text.encode("utf-16-le")) // 2:
+    units = text.encode("utf-16-le")
+    if len(units) > 2 * MAX_CELL:
         tally.note(f"cell cut to {MAX_CELL:,} characters")
         text = units[: 2 * MAX_CELL].decode("utf-16-le", "ignore")
     content = escape(text, {"\r": "&#13;"})

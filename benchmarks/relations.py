@@ -106,12 +106,12 @@ def score_gold(model: Model, docs: Sequence[Document], schema: str) -> dict[str,
     predicted = model.annotate([replace(doc, relations=()) for doc in gold])
     scores = {name: round(100 * value, 2) for name, value in scorer.score(gold, predicted).items()}
     pairs = zip(gold, predicted, strict=True)
-    judged = [one for pair in pairs for one in scorer.judged_relations(*pair) if one[0] == schema]
-    probability = np.array([score for _, _, score, _ in judged], np.float64)
-    right = np.array([correct for _, _, _, correct in judged], np.float64)
+    matched = [one for pair in pairs for one in scorer.match_relations(*pair) if one[0] == schema]
+    probability = np.array([score for _, _, score, _ in matched], np.float64)
+    right = np.array([correct for _, _, _, correct in matched], np.float64)
     return {
         "documents": len(docs),
-        "predicted": len(judged),
+        "predicted": len(matched),
         **scores,
         "ece": round(expected_calibration_error(probability, right), 4),
     }

@@ -18,9 +18,9 @@ from lexome.export.calibration import (
     calibrate_reader,
     expected_calibration_error,
     fit,
+    held_out_examples,
     min_probability,
     platt,
-    scored_predictions,
 )
 from lexome.export.int8 import HeldOutSource
 from lexome.infer.annotator import Model, calibrated
@@ -87,14 +87,17 @@ def test_a_type_is_calibrated_only_on_sources_that_annotate_it() -> None:
     gold = [document(0, (0, 2, "Gene", None))]
     both = [document(0, (0, 2, "Gene", None), (8, 9, "Drug", None))]
     found = [document(0, (0, 2, "Gene", 0.9), (3, 5, "Gene", 0.6), (6, 8, "Drug", 0.8))]
-    own = scored_predictions(
-        task, [HeldOutSource("genes", "dev", both), HeldOutSource("all", "dev", both)], [found, found]
-    )
-    assert own["Gene"].correct_N.tolist() == [1, 0, 1, 0]
-    assert own["Gene"].documents_N.tolist() == [1, 1, 2, 2]
-    assert own["Drug"].scores_N.tolist() == [0.8]
+    sources = [HeldOutSource("genes", "dev", both), HeldOutSource("all", "dev", both)]
+    assert [tuple(example) for example in held_out_examples(task, sources, [found, found])] == [
+        ("Gene", "", 0.9, True, 1),
+        ("Gene", "", 0.6, False, 1),
+        ("Gene", "", 0.9, True, 2),
+        ("Gene", "", 0.6, False, 2),
+        ("Drug", "", 0.8, False, 2),
+    ]
     # A file without a single drug says nothing of drugs.
-    assert "Drug" not in scored_predictions(task, [HeldOutSource("file", None, gold)], [found])
+    examples = held_out_examples(task, [HeldOutSource("file", None, gold)], [found])
+    assert {example.type for example in examples} == {"Gene"}
 
 
 def test_types_with_few_mentions_are_not_calibrated() -> None:

@@ -300,6 +300,6 @@ def test_without_thresholds_a_question_keeps_improbable_answers() -> None:
     assert found.questions[0].answers
     assert strict.answerable(found.questions[0]) < 1
     assert Questions().answerable(found.questions[0]) == found.questions[0].answers[0].score
-    halved = strict.rescored(found, lambda score, _: score / 2).questions[0].answers
+    halved = strict.rescale_scores(found, lambda score, _: score / 2).questions[0].answers
     assert [answer.score for answer in halved] == [(answer.score or 0) / 2 for answer in found.questions[0].answers]
-    assert Questions("yesno").rescored(found, lambda *_: 0.0) == found
+    assert Questions("yesno").rescale_scores(found, lambda *_: 0.0) == found

@@ -18,7 +18,7 @@ from lexome.export.int8 import HeldOutSource
 from lexome.infer.annotator import EDGE, Curve, Model, calibrated
 from lexome.tasks import Questions, Task
 from lexome.tasks.qa import Form, ask_elsewhere, is_right, join_texts
-from lexome.tasks.task import JudgedPrediction
+from lexome.tasks.task import CalibrationExample
 
 Floats = NDArray[np.float64]
 
@@ -76,9 +76,9 @@ def calibrate(
     task: Task, sources: Sequence[HeldOutSource], predictions: Sequence[Sequence[Document]]
 ) -> dict[str, Calibration]:
     """The calibration of each type with enough predictions in sources that annotate it; rare ones have their pool's."""
-    judged = _judged(task, sources, predictions)
-    by_type = _by(judged, lambda one: one.type)
-    by_pool = _by(judged, lambda one: one.pool)
+    examples = held_out_examples(task, sources, predictions)
+    by_type = _group(examples, lambda example: example.type)
+    by_pool = _group(examples, lambda example: example.pool)
     pooled = {pool: fit(scored) for pool, scored in by_pool.items() if pool and len(scored.scores_N) >= MIN_MENTIONS}
     fitted: dict[str, Calibration] = {}
     for pool, type_ in task.calibrated_types:
@@ -89,30 +89,25 @@ def calibrate(
     return fitted
 
 
-def scored_predictions(
+def held_out_examples(
     task: Task, sources: Sequence[HeldOutSource], predictions: Sequence[Sequence[Document]]
-) -> dict[str, ScoredMentions]:
-    """By type, the predictions in sources that annotate it."""
-    return _by(_judged(task, sources, predictions), lambda one: one.type)
-
-
-def _judged(
-    task: Task, sources: Sequence[HeldOutSource], predictions: Sequence[Sequence[Document]]
-) -> list[JudgedPrediction]:
-    """The predictions of all sources, whose documents are numbered from 1 together."""
-    judged: list[JudgedPrediction] = []
+) -> list[CalibrationExample]:
+    """The predictions of all sources that are annotated with their types; documents are numbered from 1 together."""
+    examples: list[CalibrationExample] = []
     before = 1
     for source, predicted in zip(sources, predictions, strict=True):
-        own = task.judged(source.name, source.docs, predicted)
-        judged += (one._replace(document=before + one.document) for one in own)
+        own = task.calibration_examples(source.name, source.docs, predicted)
+        examples += (example._replace(document=before + example.document) for example in own)
         before += len(source.docs)
-    return judged
+    return examples
 
 
-def _by(judged: Iterable[JudgedPrediction], key: Callable[[JudgedPrediction], str]) -> dict[str, ScoredMentions]:
+def _group(
+    examples: Iterable[CalibrationExample], key: Callable[[CalibrationExample], str]
+) -> dict[str, ScoredMentions]:
     rows: dict[str, list[tuple[float, bool, int]]] = {}
-    for one in judged:
-        rows.setdefault(key(one), []).append((one.score, one.right, one.document))
+    for example in examples:
+        rows.setdefault(key(example), []).append((example.score, example.correct, example.document))
     return {name: _scored(own) for name, own in rows.items()}
 
 

@@ -171,7 +171,7 @@ class Model:
         curves = self.settings.calibration
         if not curves:
             return predicted
-        return self.task.rescored(predicted, lambda score, name: calibrated(score, curves.get(name)), types=types)
+        return self.task.rescale_scores(predicted, lambda score, name: calibrated(score, curves.get(name)), types=types)
 
     def predict(
         self, doc: Document, examples: Sequence[Example], logits: Sequence[Floats], selection: Selection

@@ -267,7 +267,7 @@ def read_questions(reader: Model, docs: Sequence[Document]) -> list[tuple[Questi
         raw = task.decode(doc, part, [next(logits) for _ in part])
         answerable = calibrated(task.answerable(raw.questions[0]), curves.get(answerable_key(own.form)))
         listed = own.with_all_candidates(list_threshold=own.list_threshold).select(raw.questions[0])
-        scaled = task.rescored(
+        scaled = task.rescale_scores(
             replace(raw, questions=(listed,)), lambda score, form: calibrated(score, curves.get(form))
         )
         read.append((scaled.questions[0], answerable))

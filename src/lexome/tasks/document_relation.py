@@ -25,11 +25,11 @@ from lexome.tasks.task import (
     IGNORE_INDEX,
     INSIDE,
     NO_OFFSET,
+    CalibrationExample,
     Example,
     Floats,
     Frame,
     Ints,
-    JudgedPrediction,
     Scores,
     Task,
     TokenizedText,
@@ -649,9 +649,9 @@ class DocumentRelations(Task):
         """The relation types, rare ones with the others of their schema."""
         return self.relations
 
-    def judged(
+    def calibration_examples(
         self, source: str, gold: Sequence[Document], predicted: Sequence[Document]
-    ) -> Iterator[JudgedPrediction]:
+    ) -> Iterator[CalibrationExample]:
         """The predicted relations of schemas that the source annotates, by schema as pool."""
         present = {relation.type for doc in gold for relation in doc.relations}
         # A source that the task does not know annotates the schemas that it has relations of.
@@ -659,11 +659,11 @@ class DocumentRelations(Task):
         silent = {one.name for one in self._schemas if unknown and not present.intersection(one.labels)}
         task = self.for_source(source)
         for number, pair in enumerate(zip(gold, predicted, strict=True)):
-            for schema, type_, score, right in task.judged_relations(*pair):
+            for schema, type_, score, correct in task.match_relations(*pair):
                 if schema not in silent:
-                    yield JudgedPrediction(type_, schema, score, right, number)
+                    yield CalibrationExample(type_, schema, score, correct, number)
 
-    def judged_relations(self, gold: Document, predicted: Document) -> Iterator[tuple[str, str, float, bool]]:
+    def match_relations(self, gold: Document, predicted: Document) -> Iterator[tuple[str, str, float, bool]]:
         """Schema, type and score of each predicted relation, and whether gold has it; without ignored pairs."""
         expected = {(key[0], _names(key)): one for key, one in self._gold(gold, Counter()).items()}
         for key, relation in self._gold(predicted, Counter()).items():
@@ -671,8 +671,8 @@ class DocumentRelations(Task):
             ignored = place in expected and expected[place] is None
             if relation is not None and relation.score is not None and not ignored:
                 other = expected.get(place)
-                right = other is not None and other.type == relation.type
-                yield self._schemas[key[0]].name, relation.type, relation.score, right
+                correct = other is not None and other.type == relation.type
+                yield self._schemas[key[0]].name, relation.type, relation.score, correct
 
     def predictions(self, doc: Document) -> set[Hashable]:
         """The relations of the task's types."""

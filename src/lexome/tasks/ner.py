@@ -25,11 +25,11 @@ from lexome.tasks.task import (
     IGNORE_INDEX,
     NO_OFFSET,
     SENTENCE,
+    CalibrationExample,
     Example,
     Floats,
     Frame,
     Ints,
-    JudgedPrediction,
     NearMiss,
     PredictedMention,
     Scores,
@@ -512,10 +512,10 @@ class Ner(Task):
         mentions = [one for one in self._mentions(units, scores_UGK, groups) if one.type in types]
         return sorted(mentions, key=lambda one: (one.start, -one.end, one.type))
 
-    def judged(
+    def calibration_examples(
         self, source: str, gold: Sequence[Document], predicted: Sequence[Document]
-    ) -> Iterator[JudgedPrediction]:
-        """The predicted mentions of types that the source annotates; right are those with gold's type and offsets."""
+    ) -> Iterator[CalibrationExample]:
+        """The predicted mentions of types that the source annotates; correct are those with gold's type and offsets."""
         if source in self.annotated:
             types: Collection[str] = self.for_source(source).asked
         else:
@@ -525,8 +525,8 @@ class Ner(Task):
             expected = set(mentions(own, types))
             for span in found.spans:
                 if span.type in types and span.score is not None:
-                    right = Mention(span.type, merge_parts(span.parts)) in expected
-                    yield JudgedPrediction(span.type, "", span.score, right, number)
+                    correct = Mention(span.type, merge_parts(span.parts)) in expected
+                    yield CalibrationExample(span.type, "", span.score, correct, number)
 
     def columns_of(self, types: Types) -> tuple[int, ...]:
         """The labels that decoding these types needs: all of them, unless types have groups of their own."""

@@ -184,7 +184,7 @@ class Questions(Task):
         scores = [answer.score or 0.0 for answer in question.answers]
         return min(sum(scores), 1.0) if self.null and self.form != "yesno" else max(scores, default=0.0)
 
-    def rescored(self, doc: Document, scale: Scale, *, types: Types | None = None) -> Document:
+    def rescale_scores(self, doc: Document, scale: Scale, *, types: Types | None = None) -> Document:
         """The document with the scores of this task's answers on another scale, that of the form of the question."""
         matching = self._matching(doc)
         questions = tuple(

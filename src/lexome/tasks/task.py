@@ -116,8 +116,8 @@ class PredictedMention(NamedTuple):
     score: float
 
 
-class JudgedPrediction(NamedTuple):
-    """A prediction with a score, and whether gold has it.
+class CalibrationExample(NamedTuple):
+    """The score of a prediction and whether it is correct, which calibration is fitted to.
 
     type      the mention's or relation's type
     pool      the types that are calibrated together where one is rare; "" for none
@@ -127,7 +127,7 @@ class JudgedPrediction(NamedTuple):
     type: str
     pool: str
     score: float
-    right: bool
+    correct: bool
     document: int
 
 
@@ -284,7 +284,7 @@ class Task(ABC):
         """The mentions that `decode` gives a document, in reading order; none for tasks without mentions."""
         return []
 
-    def rescored(self, doc: Document, scale: Scale, *, types: Types | None = None) -> Document:
+    def rescale_scores(self, doc: Document, scale: Scale, *, types: Types | None = None) -> Document:
         """The document with the scores of this task's predictions on another scale; with `types`, only of these."""
         relation_types = self.document_labels if self.relates else ()
         chosen = {type_ for type_ in (*self.types, *relation_types) if types is None or type_ in types}
@@ -325,10 +325,10 @@ class Task(ABC):
         """The probabilities of all pairs of entities, related or not; none for tasks that do not relate pairs."""
         return []
 
-    def judged(
+    def calibration_examples(
         self, source: str, gold: Sequence[Document], predicted: Sequence[Document]
-    ) -> Iterator[JudgedPrediction]:
-        """The predictions of calibrated types in documents of a source that annotates them, right or wrong."""
+    ) -> Iterator[CalibrationExample]:
+        """The predictions of calibrated types in documents of a source that annotates them, correct or not."""
         return iter(())
 
     def near_misses(

@@ -166,7 +166,7 @@ def packed(shard: Shard) -> list[tuple[Any, Any]]:
 def near_duplicates(folder: Path) -> list[dict[str, Any]]:
     """Seconds to find near duplicates among growing numbers of abstracts, a tenth of which have a near copy."""
     whole = (text for path in sorted(folder.glob("*.parquet")) for text in read_texts((path,)))
-    words = [dedup.words_of(" ".join(text.cuts)) for text in islice(whole, max(SIZES) * 10 // 11)]
+    words = [dedup.words_of(" ".join(text.pieces)) for text in islice(whole, max(SIZES) * 10 // 11)]
     found = []
     for size in SIZES:
         originals = words[: size * 10 // 11]

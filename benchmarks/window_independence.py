@@ -72,7 +72,7 @@ def long_articles(folder: Path) -> Iterator[Document]:
 
 def measured(annotator: Annotator, docs: list[Document], placing: Placing) -> dict[str, Any]:
     """Mentions of the articles, those that change when words are removed, and the annotation time."""
-    ner.anchored = placing  # the single source of NER windows
+    ner.anchored_windows = placing  # the single source of NER windows
     began = time.perf_counter()
     whole = {doc.id: mentions(annotator, [doc]) for doc in docs}
     seconds = time.perf_counter() - began

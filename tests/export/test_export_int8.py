@@ -183,7 +183,7 @@ def test_lowered_thresholds_are_recorded(
     learned: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spoil(monkeypatch, "embed.tokens")
-    low = Thresholds.checked(agreement=0.0, difference=1.0, accept_lower=True)
+    low = Thresholds.checked(agreement=0.0, difference=1.0, relax=True)
     export(learned, tmp_path / "small", precision="int8", evaluation=HeldOutEvaluation((str(data),), thresholds=low))
     assert certificate(tmp_path / "small")["bar_lowered"] is True
 
@@ -210,7 +210,7 @@ def test_lowered_thresholds_need_a_flag(least: float | None, most: float | None)
         Thresholds.checked(agreement=least, difference=most)
     assert Thresholds.checked(agreement=0.999, difference=0.0) == Thresholds(0.999, 0.0)
     with raises(UsageError, code="not-a-fraction", value=99.5):
-        Thresholds.checked(agreement=99.5, accept_lower=True)
+        Thresholds.checked(agreement=99.5, relax=True)
 
 
 def test_int8_needs_held_out_documents(learned: Path, tmp_path: Path) -> None:

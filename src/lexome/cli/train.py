@@ -165,7 +165,7 @@ def export(
     with needs("train", purpose="exporting"):
         from lexome.export.export import export as run
         from lexome.export.int8 import CERTIFICATE, HeldOutEvaluation, Thresholds
-    thresholds = Thresholds.checked(agreement=agreement, difference=difference, accept_lower=relax_thresholds)
+    thresholds = Thresholds.checked(agreement=agreement, difference=difference, relax=relax_thresholds)
     evaluation = HeldOutEvaluation(tuple(held_out), split, data, thresholds) if held_out else None
 
     def log(line: str) -> None:

@@ -163,16 +163,16 @@ def _id_of_name(name: str) -> str:
 
 
 def _term(id: str, cells: list[str], at: Mapping[str, tuple[int, ...]], type: str, dropped: Counter[str]) -> Term:
-    listed = {meaning: [cells[position] for position in positions] for meaning, positions in at.items()}
-    synonyms = [part.strip() for cell in listed.get("names", ()) for part in _split(cell)]
-    preferred, *others = ("" if _SPOILED.fullmatch(name) else name for name in (*listed.get("name", [""]), *synonyms))
-    if spoiled := sum(_SPOILED.fullmatch(name) is not None for name in (*listed.get("name", ()), *synonyms)):
+    values = {meaning: [cells[position] for position in positions] for meaning, positions in at.items()}
+    synonyms = [part.strip() for cell in values.get("names", ()) for part in _split(cell)]
+    names = [*values.get("name", [""]), *synonyms]
+    preferred, *others = ("" if _SPOILED.fullmatch(name) else name for name in names)
+    if spoiled := sum(_SPOILED.fullmatch(name) is not None for name in names):
         dropped["name that Excel made a date or an error of"] += spoiled
-    xrefs = tuple(to_curie(part) for cell in listed.get("xrefs", ()) for part in _split(cell) if part.strip())
-    cell = next(filter(None, listed.get("taxon", ())), None)
+    xrefs = tuple(to_curie(part) for cell in values.get("xrefs", ()) for part in _split(cell) if part.strip())
+    cell = next(filter(None, values.get("taxon", ())), None)
     taxon = None if cell is None else taxon_curie(cell, dropped)
-    names = tuple(filter(None, others))
-    return Term(to_curie(id), type, preferred, names, taxon, xrefs)
+    return Term(to_curie(id), type, preferred, tuple(filter(None, others)), taxon, xrefs)
 
 
 def _split(cell: str) -> list[str]:

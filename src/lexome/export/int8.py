@@ -385,9 +385,9 @@ class Thresholds:
 
     @classmethod
     def checked(
-        cls, *, agreement: float | None = None, difference: float | None = None, accept_lower: bool = False
+        cls, *, agreement: float | None = None, difference: float | None = None, relax: bool = False
     ) -> "Thresholds":
-        """Thresholds in place of the defaults; UsageError for lower ones without `accept_lower`."""
+        """Thresholds in place of the defaults; UsageError for lower ones without `relax`."""
         agreement = AGREEMENT if agreement is None else agreement
         difference = DIFFERENCE if difference is None else difference
         for name, value in (("agreement", agreement), ("difference", difference)):
@@ -395,7 +395,7 @@ class Thresholds:
                 message = f"{name} is {value:g}; expected a fraction from 0 to 1."
                 raise UsageError(message, code="not-a-fraction", value=value)
         lowered = agreement < AGREEMENT or difference > DIFFERENCE
-        if lowered and not accept_lower:
+        if lowered and not relax:
             raise UsageError(
                 f"agreement {agreement:g} and difference {difference:g} are below the defaults, {AGREEMENT:g} and "
                 f"{DIFFERENCE:g}. Raise them, or add --relax-thresholds, which the certificate records.",

@@ -176,7 +176,7 @@ class InputFiles:
         self.tally = Tally(rejects)
         self.progress_shown = progress_shown
 
-    def found(self, *, out: Path | None = None) -> list[Path]:
+    def list_files(self, *, out: Path | None = None) -> list[Path]:
         """The files, without the output; with one, the rejects of an earlier run are removed."""
         files = input_files(self.paths, self.format, self.tally, out=out) if self.paths or out is not None else []
         rejects = self.tally.rejects_path
@@ -254,11 +254,11 @@ class Annotation:
 
     def documents(self) -> Iterator[Document]:
         """The annotated documents, in order."""
-        return self._run(self.inputs.found())
+        return self._run(self.inputs.list_files())
 
     def write(self, out: Path, format: str | None, **options: object) -> None:
         """Write all documents to one file, or to one folder in a format that is written so, with its options."""
-        self.inputs.write(self._run(self.inputs.found(out=out)), out, format, self.concepts, **options)
+        self.inputs.write(self._run(self.inputs.list_files(out=out)), out, format, self.concepts, **options)
         # Parquet's writer rejects documents of a row group together, later than they are counted.
         self.counts.documents = self.tally.written
 
@@ -492,11 +492,11 @@ class Linking:
 
     def documents(self) -> Iterator[Document]:
         """The linked documents, in order."""
-        return self._run(self.inputs.found())
+        return self._run(self.inputs.list_files())
 
     def write(self, out: Path, format: str | None, **options: object) -> None:
         """Write all documents to one file, or to one folder in a format that is written so, with its options."""
-        self.inputs.write(self._run(self.inputs.found(out=out)), out, format, self.concepts, **options)
+        self.inputs.write(self._run(self.inputs.list_files(out=out)), out, format, self.concepts, **options)
 
     def as_dict(self) -> dict[str, Any]:
         """All counts for JSON."""

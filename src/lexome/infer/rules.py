@@ -547,12 +547,12 @@ REPEATED_TYPES: Mapping[str, tuple[int, float]] = {
     "CellLine": (1, 0.5),
 }
 MIN_NAME = 3
-# Names of so many letters count from one mention on, if the model is as sure of it.
+# A name of at least six characters is repeated after a single mention with this score.
 LONG_NAME, SURE_OF_LONG = 6, 0.9
-# From this score on, a mention of such a name is believed.
-LEAST = 0.25
-# Or missed, where at most a quarter of the others are doubtful as well.
-AGREEMENT = 0.75
+# Mentions of a repeated name that score between this and UNSURE are raised to the score of the others.
+MIN_RAISED = 0.25
+# The fraction of a name's mentions that score UNSURE or more; where it is smaller, the name is not repeated.
+MIN_AGREEMENT = 0.75
 # Shorter names may be others with another case: "Rett", "AIDS".
 MIN_CASE_FORM = 5
 # Types whose abbreviations agree with their long forms. That of a gene's is another gene's or a disease's too often.
@@ -587,7 +587,7 @@ def repeated_names(text: str, mentions: Sequence[Mention]) -> list[Mention]:
             times, mean = REPEATED_TYPES[type_]
             average = sum(sure) / max(1, len(sure))
             is_known = len(sure) >= times and average >= mean
-            if len(sure) >= AGREEMENT * len(found) and (
+            if len(sure) >= MIN_AGREEMENT * len(found) and (
                 is_known or (len(name) >= LONG_NAME and average >= SURE_OF_LONG)
             ):
                 types[name] = (type_, average * DISCOUNT)
@@ -597,7 +597,7 @@ def repeated_names(text: str, mentions: Sequence[Mention]) -> list[Mention]:
         type_, score = types.get(text[mention.start : mention.end], ("", 0.0))
         same = (
             type_ == mention.type
-            and LEAST <= mention.score < min(UNSURE, score)
+            and MIN_RAISED <= mention.score < min(UNSURE, score)
             and not _is_hyphenated(text, *mention.place)
         )
         repeated.append(Mention(*mention.place, type_, score, REPEATED) if same else mention)

@@ -272,8 +272,8 @@ class Index:
         """The best passages for a query, of those that pass the filters; without a query, all that pass, in order.
 
         The query is plain words, in which nothing is syntax. A passage has to mention every concept, which is an id or
-        a name, and every type. `limit` 0
-        gives all. By default passages are ranked by words and vectors if the index has vectors, else by words.
+        a name, and every type. By default passages are ranked by words and vectors if the index has vectors, else by
+        words. `limit` 0 gives all.
         """
         filters = Filters(listed(concepts), listed(types), years, listed(journals))
         _check_query(query, filters, limit)

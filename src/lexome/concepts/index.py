@@ -572,8 +572,8 @@ def displayed_name(concept: Concept) -> str:
 def preferred_names() -> dict[str, str]:
     """Preferred names of common species and cell lines, by id.
 
-    The dictionaries of these two types list names without saying which one is preferred, and the index takes the first
-    in the alphabet: "boy" for Homo sapiens, "He La" for HeLa.
+    The dictionaries of these two types list names without saying which one is preferred. The index takes a Latin
+    binomial of a species, and the first name in the alphabet of a cell line: "He La" for HeLa.
     """
     table = (files("lexome") / DEFAULT_TERMS / "preferred-names.tsv").read_text(encoding="utf-8")
     rows = (line.split("\t") for line in table.splitlines()[1:])

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from lexome.errors import FormatError
-from lexome.formats import Tally, read
+from lexome.formats import Tally, read, write
 
 Row = tuple[str, str, str, tuple[str, ...]]
 
@@ -52,7 +52,25 @@ def test_an_error_says_what_the_table_has_and_lacks(tmp_path: Path, text: str, c
 def test_rows_without_a_name_are_rejected_and_other_columns_counted(tmp_path: Path) -> None:
     tally = Tally(tmp_path / "rejects.jsonl")
     assert len(rows(tmp_path / "a.csv", "name,clone\nBRCA1,x\n ,y\n", tally, type="Gene")) == 1
-    assert (tally.rejected, tally.notes) == ({"no_name": 1}, {"column 'clone' ignored": 1})
+    assert (tally.rejected, tally.notes) == ({"no_name": 1}, {})
+
+
+def test_other_columns_are_attributes_and_columns_of_a_table_again(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("Nr,Text,Type,Batch,start\n1,BRCA1,Gene,7,0\n2,TP53,Gene,,0\n", encoding="utf-8")
+    tally = Tally()
+    docs = list(read(tmp_path / "a.csv", "names", tally=tally))
+    assert [[(one.target, one.name, one.value) for one in doc.attributes] for doc in docs] == [
+        [("T1", "Nr", "1"), ("T1", "Batch", "7")],
+        [("T1", "Nr", "2")],
+    ]
+    assert tally.notes == {"column 'start' ignored": 2}
+    write(tmp_path / "b.tsv", docs, attributes=("Batch", "Nr"), tally=tally)
+    header, *lines = (tmp_path / "b.tsv").read_text("utf-8").splitlines()
+    assert header.split("\t")[-3:] == ["name", "Batch", "Nr"]
+    assert [line.split("\t")[-2:] for line in lines] == [["7", "1"], ["", "2"]]
+    assert not any("not written" in note for note in tally.notes)
+    write(tmp_path / "b.tsv", docs, attributes="Nr", tally=tally)
+    assert tally.notes["attribute 'Batch' not written"] == 1
 
 
 def test_an_excel_file_has_a_table_on_each_sheet(tmp_path: Path) -> None:

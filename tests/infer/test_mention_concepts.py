@@ -264,6 +264,8 @@ def test_link_gives_ids_to_the_names_of_lists_and_tables(terms: Path, tmp_path: 
     given = ("--terms", terms, "--only-terms", "--quiet")
     shown = invoke("link", tmp_path / "list.txt", tmp_path / "table.csv", "--type", "Gene", *given)
     assert shown.stdout.count("\n[") == 4
+    invoke("link", tmp_path / "table.csv", *given, "--out", tmp_path / "out.tsv")
+    assert [line.split("\t")[-1] for line in (tmp_path / "out.tsv").read_text().splitlines()] == ["Clone", "c1", "c2"]
     for linked in ("[BRCA1|Gene NCBIGene:672]", "[TP53|Gene]", "[red dye|Dye LAB:1]", "disease mesh:D001943]"):
         assert linked in shown.stdout
     (tmp_path / "own.csv").write_text("id,name\nLAB:7,TP53\n")

@@ -13,6 +13,7 @@ from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, BinaryIO, Literal, get_args
@@ -58,9 +59,13 @@ def table_rows(
     preferred_name: PreferredName | None,
     tally: Tally,
     table: Table = "mentions",
+    attributes: Sequence[str] = (),
 ) -> Iterator[tuple[Cell, ...]]:
-    """The header, then the rows of a table of mentions, of relations or of labels, or of counts of these."""
-    written = _written(docs, tally, table)
+    """The header, then the rows of a table of mentions, of relations or of labels, or of counts of these.
+
+    Rows of mentions end with the values of their `attributes` of these names.
+    """
+    written = _written(docs, tally, table, attributes if table == "mentions" and not counts else ())
     if table == "labels":
         yield from _label_rows(written, counts=counts)
     elif counts:
@@ -75,10 +80,12 @@ def table_rows(
             for relation, sides in _binary_relations(doc, tally):
                 yield _relation_row(doc, relation, sides, preferred_name)
     else:
-        yield COLUMNS
+        yield (*COLUMNS, *attributes)
         for doc in written:
+            values = _attribute_values(doc) if attributes else {}
             for span in doc.spans:
-                yield _mention_row(doc, span, preferred_name, tally)
+                more = ("; ".join(values.get((span.id, name), ())) for name in attributes)
+                yield (*_mention_row(doc, span, preferred_name, tally), *more)
 
 
 def write_delimited(
@@ -91,12 +98,16 @@ def write_delimited(
     escape: bool,
     preferred_name: PreferredName | None,
     table: Table,
+    attributes: Sequence[str],
 ) -> None:
     """The table in UTF-8; cells with the delimiter, a quote or a line break are quoted."""
     line = io.StringIO(newline="")
     # Cells with a carriage return are quoted only where it is part of the line terminator.
     writer = csv.writer(line, delimiter=delimiter, lineterminator="\r\n")
-    for row in table_rows(docs, counts=counts, preferred_name=preferred_name, tally=tally, table=table):
+    rows = table_rows(
+        docs, counts=counts, preferred_name=preferred_name, tally=tally, table=table, attributes=attributes
+    )
+    for row in rows:
         writer.writerow([escape_formula(cell, tally) if escape and isinstance(cell, str) else cell for cell in row])
         stream.write(encode_utf8(line.getvalue().removesuffix("\r\n") + "\n"))
         line.seek(0)
@@ -116,16 +127,17 @@ def place_name(passage: Passage) -> str:
     return " > ".join(passage.section) or passage.kind
 
 
-def _written(docs: Iterable[Document], tally: Tally, table: Table) -> Iterator[Document]:
+def _written(docs: Iterable[Document], tally: Tally, table: Table, attributes: Sequence[str]) -> Iterator[Document]:
     """The documents, each counted as written, with notes on what a table does not have."""
-    for doc in tally.convert(docs, _require_unicode):
-        note_losses(doc, tally, supported=_SUPPORTED_BY[table])
+    supported = _SUPPORTED_BY[table].union(f"attribute {name!r}" for name in attributes)
+    for doc in tally.convert(docs, partial(_require_unicode, attributes=attributes)):
+        note_losses(doc, tally, supported=supported)
         if not {"mentions": doc.spans, "relations": doc.relations, "labels": doc.labels}[table]:
             tally.note(f"document without {table}: no row")
         yield doc
 
 
-def _require_unicode(doc: Document) -> Document:
+def _require_unicode(doc: Document, attributes: Sequence[str] = ()) -> Document:
     """The document; BadDocument if it has a lone surrogate, which no file in UTF-8 can hold."""
     encode_utf8(doc.id, "the id")
     for span in doc.spans:
@@ -134,6 +146,7 @@ def _require_unicode(doc: Document) -> Document:
         sides = "".join(argument.concept or argument.target or "" for argument in relation.arguments)
         encode_utf8(f"{relation.type}{sides}", f"the relation {shorten(repr(relation.id))}")
     encode_utf8("".join(doc.labels), "a label")
+    encode_utf8("".join(one.value or "" for one in doc.attributes if one.name in attributes), "an attribute")
     return doc
 
 
@@ -167,6 +180,19 @@ def _mention_row(doc: Document, span: Span, preferred_name: PreferredName | None
         "; ".join(span.concepts),
         _names(span.concepts, preferred_name),
     )
+
+
+def _attribute_values(doc: Document) -> dict[tuple[str, str], list[str]]:
+    """The values of attributes, by target and name; of one without a value, its name."""
+    values: dict[tuple[str, str], list[str]] = {}
+    for one in doc.attributes:
+        values.setdefault((one.target, one.name), []).append(one.name if one.value is None else one.value)
+    return values
+
+
+def listed_attributes(names: str | tuple[str, ...]) -> tuple[str, ...]:
+    """The names of attributes in a list separated by commas, as the command line has them."""
+    return tuple(filter(None, map(str.strip, names.split(",")))) if isinstance(names, str) else names
 
 
 def _names(concepts: Iterable[str], preferred_name: PreferredName | None) -> str:
@@ -341,18 +367,28 @@ def write_csv(
     counts: bool = False,
     escape: bool = True,
     bom: bool = True,
+    attributes: str | tuple[str, ...] = "",
     preferred_name: PreferredName | None = None,
 ) -> None:
     """One row per mention, relation or label, or with `counts` one per concept, name, pair or label.
 
     `escape` puts an apostrophe before text that a spreadsheet would run as a formula. `bom` begins the file with a
-    byte order mark, without which Excel reads UTF-8 as Windows-1252. `preferred_name` is a function from a concept id
-    to its name, for the last column; from the command line it cannot be set.
+    byte order mark, without which Excel reads UTF-8 as Windows-1252. `attributes` are names of
+    attributes of mentions that are further columns, separated by commas. `preferred_name` is a function from a concept
+    id to its name, for the column name; from the command line it cannot be set.
     """
     if bom:
         stream.write(BOM_UTF8)
     write_delimited(
-        docs, stream, ",", tally=tally, counts=counts, escape=escape, preferred_name=preferred_name, table=table
+        docs,
+        stream,
+        ",",
+        tally=tally,
+        counts=counts,
+        escape=escape,
+        preferred_name=preferred_name,
+        table=table,
+        attributes=listed_attributes(attributes),
     )
 
 
@@ -364,11 +400,20 @@ def write_tsv(
     table: Table = "mentions",
     counts: bool = False,
     escape: bool = True,
+    attributes: str | tuple[str, ...] = "",
     preferred_name: PreferredName | None = None,
 ) -> None:
     """One row per mention, relation or label, or with `counts` one per concept, name, pair or label, as in CSV."""
     write_delimited(
-        docs, stream, "\t", tally=tally, counts=counts, escape=escape, preferred_name=preferred_name, table=table
+        docs,
+        stream,
+        "\t",
+        tally=tally,
+        counts=counts,
+        escape=escape,
+        preferred_name=preferred_name,
+        table=table,
+        attributes=listed_attributes(attributes),
     )
 
 

@@ -14,9 +14,10 @@ from functools import partial
 from itertools import chain, groupby, islice
 from operator import itemgetter
 
-from lexome.document import Document, Passage, Span, shorten
+from lexome.document import Attribute, Document, Passage, Span, shorten
 from lexome.errors import BadDocument, FormatError
 from lexome.formats.concept_ids import parse_ids
+from lexome.formats.mention_table import COLUMNS
 from lexome.formats.rows import TableRow, csv_rows, tsv_rows
 from lexome.formats.streams import Source, as_utf8, require_text
 from lexome.formats.tally import Tally
@@ -171,37 +172,64 @@ def read(source: Source, *, tally: Tally, type: str = "") -> Iterator[Document]:
 
     The name is in a column mention, text, name, term, label or symbol, or in the only one; a column called as a type,
     such as Gene, has names of this type. `type` is that of names without a column type. Columns id or document give the
-    ids of documents, a column concept the ids of the mentions.
+    ids of documents, a column concept the ids of the mentions. Other columns are attributes of the mentions.
     """
     for table in open_tables(source, tally):
-        columns, rows = table.columns, table.rows
-        if columns is None:
-            if len(table.header) > 1:
-                raise FormatError(_unknown(source, table.header), code="missing-column", value=source.name)
-            columns = {"name": (0,)}
-        names = columns.get("mention") or columns.get("name")
-        if names is None:
+        at = _places(table)
+        if "mention" not in at:
             raise FormatError(_unknown(source, table.header), code="missing-column", value=source.name)
         default = type or table.type or ""
-        if not default and "type" not in columns:
+        if not default and "type" not in at:
             seen = f"columns {', '.join(table.header)}" if len(table.header) > 1 else "only names"
             message = (
                 f"{source.name}: has {seen}, and no column of types such as Gene or Disease. Name the type of all "
                 "with --type TYPE (in Python: type=), or add a column called type."
             )
             raise FormatError(message, code="missing-type", value=source.name)
-        at = {meaning: positions[0] for meaning, positions in columns.items()} | {"mention": names[0]}
-        used = {at[meaning] for meaning in ("mention", "type", "concept", "document", "id", "pmid") if meaning in at}
-        ignored = [name for position, name in enumerate(table.header) if position not in used]
-        for row, cells in rows:
-            make = partial(_mention, row, cells, at, default, source.stem)
+        others = _other_columns(table)
+        unread = {} if table.columns is None else dict(enumerate(table.header))
+        ignored = [name for place, name in unread.items() if place not in {*at.values(), *others}]
+        for row, cells in table.rows:
+            make = partial(_mention, row, cells, at, others, default, source.stem)
             for doc in tally.accept(make, where=f"{source.name}, line {row.line}", raw=row.raw):
-                for name in ignored if table.columns is not None else ():
+                for name in ignored:
                     tally.note(f"column {name!r} ignored")
                 yield doc
 
 
-def _mention(row: TableRow, cells: list[str], at: Mapping[str, int], type: str, file: str) -> Document:
+def _places(table: NameTable) -> dict[str, int]:
+    """Where the name, its type and ids, and the id of the document are; without names of columns, a list is one."""
+    columns = table.columns
+    if columns is None:
+        return {"mention": 0} if len(table.header) == 1 else {}
+    found = {
+        "mention": columns.get("mention") or columns.get("name"),
+        "document": columns.get("document") or columns.get("id"),
+        **{meaning: columns.get(meaning) for meaning in ("type", "concept", "pmid")},
+    }
+    return {meaning: positions[0] for meaning, positions in found.items() if positions}
+
+
+def other_columns(source: Source) -> list[str]:
+    """The names of the columns that are neither those of names nor of what belongs to these."""
+    return list(
+        dict.fromkeys(name for table in open_tables(source, Tally()) for name in _other_columns(table).values())
+    )
+
+
+def _other_columns(table: NameTable) -> dict[int, str]:
+    """Columns of the user's own by position; not those that Lexome computes, of a table that it wrote."""
+    used = _places(table).values()
+    return {
+        position: name or f"column {position + 1}"
+        for position, name in enumerate(table.header if table.columns is not None else ())
+        if position not in used and name.lower() not in COLUMNS
+    }
+
+
+def _mention(
+    row: TableRow, cells: list[str], at: Mapping[str, int], others: Mapping[int, str], type: str, file: str
+) -> Document:
     if row.problem is not None:
         raise row.problem
     values = {meaning: cells[position] if position < len(cells) else "" for meaning, position in at.items()}
@@ -211,9 +239,14 @@ def _mention(row: TableRow, cells: list[str], at: Mapping[str, int], type: str, 
         raise BadDocument(f"no_{missing}", f"the row has no {missing}: {shorten(', '.join(cells))}", value=missing)
     concepts = tuple(chain.from_iterable(parse_ids(part, None)[0] for part in values.get("concept", "").split(";")))
     pmid = values.get("pmid", "")
-    name = values.get("document") or values.get("id") or pmid or f"{file}-{row.line}"
+    name = values.get("document") or pmid or f"{file}-{row.line}"
     span = Span("T1", type, ((0, len(text)),), text, tuple(dict.fromkeys(concepts)))
-    return Document(name, (Passage(0, text),), (span,), meta=Metadata(pmid=pmid or None))
+    attributes = tuple(
+        Attribute(f"A{number}", "T1", column, cells[position])
+        for number, (position, column) in enumerate(others.items(), 1)
+        if position < len(cells) and cells[position]
+    )
+    return Document(name, (Passage(0, text),), (span,), attributes=attributes, meta=Metadata(pmid=pmid or None))
 
 
 def _unknown(source: Source, header: tuple[str, ...]) -> str:

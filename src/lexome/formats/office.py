@@ -19,7 +19,7 @@ from xml.sax.saxutils import escape
 from lexome.document import Document, lay_out, shorten
 from lexome.errors import BadDocument, FormatError, MissingExtraError
 from lexome.formats.labeled_table import read_rows
-from lexome.formats.mention_table import Cell, PreferredName, Table, table_rows
+from lexome.formats.mention_table import Cell, PreferredName, Table, listed_attributes, table_rows
 from lexome.formats.rows import TableRow
 from lexome.formats.streams import BLOCK_BYTES, Source, too_large
 from lexome.formats.tally import Tally
@@ -218,10 +218,12 @@ def write_xlsx(
     tally: Tally,
     table: Table = "mentions",
     counts: bool = False,
+    attributes: str | tuple[str, ...] = "",
     preferred_name: PreferredName | None = None,
 ) -> None:
     """One row per mention, relation or label, or with `counts` one per concept, name, pair or label; no formulas."""
-    rows = table_rows(docs, counts=counts, preferred_name=preferred_name, tally=tally, table=table)
+    names = listed_attributes(attributes)
+    rows = table_rows(docs, counts=counts, preferred_name=preferred_name, tally=tally, table=table, attributes=names)
     # Without times, so that the same documents give the same bytes; without temporary files, whose disk may be full.
     with zipfile.ZipFile(stream, "w") as archive:
         for name, content in _WORKBOOK.items():

@@ -16,7 +16,8 @@ from lexome.document import Document, listed, shorten
 from lexome.errors import FormatError, UsageError
 from lexome.formats import Tally, detect, formats_by_extension, get_format, input_files, read, write, writing_format
 from lexome.formats.citation import find_pmids, pmid_advice
-from lexome.formats.streams import is_archive, open_sources, uncompressed_name
+from lexome.formats.name_table import other_columns
+from lexome.formats.streams import Source, is_archive, open_sources, uncompressed_name
 from lexome.infer.annotator import TEXT_ID, Annotator, Candidate
 from lexome.infer.concepts import Concepts, naming_options
 from lexome.infer.relation_explanation import RelationExplanation
@@ -495,8 +496,16 @@ class Linking:
         return self._run(self.inputs.list_files())
 
     def write(self, out: Path, format: str | None, **options: object) -> None:
-        """Write all documents to one file, or to one folder in a format that is written so, with its options."""
-        self.inputs.write(self._run(self.inputs.list_files(out=out)), out, format, self.concepts, **options)
+        """Write all documents to one file, or to one folder in a format that is written so, with its options.
+
+        A table has the other columns of tables of names, too.
+        """
+        files = self.inputs.list_files(out=out)
+        own: dict[str, object] = {}
+        if writing_format(out, format).name in NAME_TABLES:
+            tables = (source for file in files if self._has_names(file) for source in _sources(file))
+            own["attributes"] = tuple(dict.fromkeys(chain.from_iterable(map(other_columns, tables))))
+        self.inputs.write(self._run(files), out, format, self.concepts, **{**own, **options})
 
     def as_dict(self) -> dict[str, Any]:
         """All counts for JSON."""
@@ -544,6 +553,11 @@ class Linking:
             return self.inputs.read(files)
         named: dict[str, Any] = {} if self.names_type is None else {"type": self.names_type}
         return self.inputs.read(files, format=NAMES, **named)
+
+
+def _sources(file: Path) -> Iterator[Source]:
+    """The file, or the files in an archive, to look at before they are read; standard input is read but once."""
+    return iter(()) if file == STANDARD_INPUT else open_sources(file, Tally())
 
 
 def link_documents(

@@ -1,11 +1,15 @@
-"""The exceptions Lexome raises, each with the exit code of the command line.
+"""The exceptions Lexome raises, each with the exit code of the command line; and the signals that interrupt it.
 
 A message states what was seen, what was expected and what to do. Programs and tests use `code` and `value`.
 """
 
-from collections.abc import Iterator
+import signal
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
+
+# Closing the terminal is an interruption, too. Windows has no SIGHUP.
+INTERRUPTS = frozenset(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
 class LexomeError(Exception):
@@ -59,6 +63,19 @@ def needs(extra: str, *, purpose: str) -> Iterator[None]:
         if error.name is None or error.name.partition(".")[0] == "lexome":
             raise
         raise MissingExtraError(error.name, extra=extra, purpose=purpose) from None
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A sentence, after a space, that suggests the most similar known name in any case; empty where none is similar.
+
+    >>> did_you_mean("desease", ["Gene", "Disease"])
+    " Did you mean 'Disease'?"
+    """
+    from difflib import get_close_matches
+
+    spelled = {one.casefold(): one for one in known}
+    similar = get_close_matches(name.casefold(), spelled, n=1)
+    return f" Did you mean {spelled[similar[0]]!r}?" if similar else ""
 
 
 class ShardError(LexomeError):

@@ -9,13 +9,10 @@ import sys
 # Importing these registers their commands.
 from lexome.cli import annotate, convert, corpus, datasets, doctor, scores, search, serve, train  # noqa: F401
 from lexome.cli.options import app, print_error
-from lexome.errors import LexomeError
+from lexome.errors import INTERRUPTS, LexomeError
 from lexome.files import is_full
 
 __all__ = ["app", "main"]
-
-# Closing the terminal is an interruption, too.
-INTERRUPTS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
 def main() -> None:

@@ -5,7 +5,6 @@
 ('lee2020', 'lewis2020', 'fang2023', 'shin2020')
 """
 
-import difflib
 import tomllib
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
@@ -16,7 +15,7 @@ from typing import Any
 from lexome.datasets.audit import AuditReport, Overlap
 from lexome.datasets.dataset import DataSet, DatasetCard, Files, data_roots, folder
 from lexome.datasets.transforms import named_change, named_refinement
-from lexome.errors import DataSetError, UsageError
+from lexome.errors import DataSetError, UsageError, did_you_mean
 
 __all__ = ["AuditReport", "DataSet", "DatasetCard", "Files", "Overlap", "every", "find", "folder", "names"]
 
@@ -33,8 +32,7 @@ def find(name: str, *, data: str | Path | None = None) -> DataSet:
     """
     known = {card.lower(): card for card in cards()}
     if name.lower() not in known:
-        near = difflib.get_close_matches(name.lower(), known, n=1)
-        hint = f" Did you mean {known[near[0]]!r}?" if near else ""
+        hint = did_you_mean(name, cards())
         raise UsageError(
             f"there is no dataset {name!r}.{hint} `lexome datasets` lists them.", code="unknown-dataset", value=name
         )

@@ -5,7 +5,6 @@ both; their keyword-only parameters are the format's options. A module of severa
 `read_pdf`.
 """
 
-import difflib
 import importlib
 import inspect
 import os
@@ -20,7 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
 from lexome.document import Document, documents_of
-from lexome.errors import FormatError, UsageError
+from lexome.errors import FormatError, UsageError, did_you_mean
 from lexome.files import atomic_write
 from lexome.formats.citation import find_pmids, pmid_advice
 from lexome.formats.streams import (
@@ -199,7 +198,7 @@ _PROGRAMS = {"excel": "xlsx", "word": "docx"}
 def get_format(name: str) -> Format:
     """The format of this name; UsageError lists the known ones."""
     if name not in BY_NAME:
-        suggestion = _suggestion(_PROGRAMS.get(name.lower(), name), BY_NAME)
+        suggestion = did_you_mean(_PROGRAMS.get(name.lower(), name), BY_NAME)
         message = f"unknown format {name!r}.{suggestion} Known formats: {', '.join(BY_NAME)}."
         raise UsageError(message, code="unknown-format", value=name)
     return BY_NAME[name]
@@ -244,7 +243,7 @@ def parse_options(format: Format, function: Callable[..., Any], options: Mapping
     for name, value in options.items():
         if name not in known:
             allowed = f" Options: {', '.join(known)}." if known else " It has no options."
-            message = f"the format {format.name!r} has no option {name!r}.{_suggestion(name, known)}{allowed}"
+            message = f"the format {format.name!r} has no option {name!r}.{did_you_mean(name, known)}{allowed}"
             raise UsageError(message, code="unknown-option", value=name)
         adapter: TypeAdapter[Any] = TypeAdapter(known[name].annotation)
         validate = adapter.validate_strings if isinstance(value, str) else adapter.validate_python
@@ -254,11 +253,6 @@ def parse_options(format: Format, function: Callable[..., Any], options: Mapping
             message = f"option {name}={value!r} of the format {format.name!r}: {error.errors()[0]['msg']}."
             raise UsageError(message, code="invalid-option", value=value) from None
     return parsed
-
-
-def _suggestion(name: str, known: Mapping[str, object]) -> str:
-    close = difflib.get_close_matches(name, known, n=1)
-    return f" Did you mean {close[0]!r}?" if close else ""
 
 
 # Detection

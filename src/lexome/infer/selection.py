@@ -1,6 +1,5 @@
 """Filters predictions by type and score, and applies a model's rules to its mentions, marking what rules added."""
 
-import difflib
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -8,7 +7,7 @@ from typing import Literal, cast, get_args
 
 from lexome.concepts.abbreviations import find_abbreviations
 from lexome.document import Attribute, Document, Relation, Span, listed, numbered_ids
-from lexome.errors import UsageError
+from lexome.errors import UsageError, did_you_mean
 from lexome.infer.boundary_rules import apply_boundaries
 from lexome.infer.name_rules import apply_name_forms
 from lexome.infer.rules import (
@@ -283,13 +282,11 @@ def _require_known(names: Sequence[str], default: Sequence[str], extra: Sequence
     unknown = [name for name in names if name not in default and name not in extra]
     if not unknown:
         return
-    known = {type_.casefold(): type_ for type_ in (*default, *extra)}
-    near = difflib.get_close_matches(unknown[0].casefold(), known, n=1)
     covering = _COVERED_BY.get(unknown[0].casefold().removesuffix("s"))
     if covering in default:
         hint = f" Use {covering!r}, which covers it."
     else:
-        hint = f" Did you mean {known[near[0]]!r}?" if near else ""
+        hint = did_you_mean(unknown[0], (*default, *extra))
     listed = (", ".join(default) or "none") + (f"; on request only: {', '.join(extra)}" if extra else "")
     message = f"no model predicts the type {unknown[0]!r}.{hint} Types: {listed}."
     raise UsageError(message, code="unknown-type", value=unknown[0])

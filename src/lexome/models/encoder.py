@@ -3,7 +3,6 @@
 T tokens of the packed batch, S sequences, D hidden size, H heads, K head size, V vocabulary, I intermediate size
 """
 
-import difflib
 import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -17,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
 
-from lexome.errors import UsageError
+from lexome.errors import UsageError, did_you_mean
 
 # Tokens of a sequence per program of the attention kernel.
 TILE = 64
@@ -467,8 +466,7 @@ PRESETS: Mapping[str, EncoderConfig] = {
 def preset(name: str, *, vocab: int | None = None) -> EncoderConfig:
     """The configuration of a named encoder, with the vocabulary size of your tokenizer."""
     if name not in PRESETS:
-        near = difflib.get_close_matches(name, PRESETS, 1)
-        hint = f" Did you mean {near[0]}?" if near else ""
+        hint = did_you_mean(name, PRESETS)
         known = ", ".join(PRESETS)
         raise UsageError(f"unknown encoder {name!r}; expected one of {known}.{hint}", code="unknown-preset", value=name)
     return PRESETS[name] if vocab is None else replace(PRESETS[name], vocab=vocab)

@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Any
 
-from lexome.errors import MissingExtraError, PartialError, WorkerError
+from lexome.errors import INTERRUPTS, MissingExtraError, PartialError, WorkerError
 from lexome.files import usable_cores
 from lexome.pipeline.stage import (
     Advance,
@@ -194,7 +194,6 @@ DEAD_STARTS = 3
 TICK_S = 0.5
 REPORT_S = 0.1
 END_S = 5.0
-INTERRUPTS = {getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)}
 
 
 def run_inline(stage: Stage, jobs: Sequence[Job], *, on_progress: OnProgress) -> Iterator[JobResult]:

@@ -12,7 +12,6 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from functools import cache, lru_cache
 from inspect import signature
 from itertools import chain, pairwise
@@ -22,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lexome.document import MAX_OFFSET, Document, Passage, Range, Relation, Span, shorten
-from lexome.errors import BadDocument, CheckpointError, UsageError
+from lexome.errors import BadDocument, CheckpointError, UsageError, did_you_mean
 from lexome.tasks.metrics.bootstrap import resample
 
 if TYPE_CHECKING:
@@ -457,8 +456,7 @@ def _suggestion(name: str, foreign: Mapping[str, str], known: Collection[str]) -
     here = next((here for here, names in foreign.items() if here in known and spelled in names.split()), None)
     if here is not None:
         return f" Here it is {here!r}."
-    similar = get_close_matches(name, known, n=1)
-    return f" Did you mean {similar[0]!r}?" if similar else ""
+    return did_you_mean(name, known)
 
 
 def task_of(settings: Mapping[str, Any]) -> Task:

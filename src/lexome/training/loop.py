@@ -21,6 +21,7 @@ import torch
 import torch.utils.deterministic
 from torch import Tensor, nn
 
+from lexome.errors import INTERRUPTS
 from lexome.models.encoder import Packing
 from lexome.training.optim import LearningRateSchedule, Length, Optimizers
 from lexome.training.sampling import Arrays, BatchPosition, StepArrays, round_up
@@ -228,7 +229,6 @@ def deterministic_kernels(enabled: bool, device: torch.device) -> Iterator[None]
 
 # --- Interrupting
 
-SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 # torchrun forwards what the terminal has sent to all: signals that come together are one request.
 TOGETHER_S = 3.0
 INTERRUPT_MESSAGE = b"interrupted: saving the training state after this step; press Ctrl-C again to stop at once\n"
@@ -274,7 +274,7 @@ def stop_on_signal(*, announce: bool = False) -> Iterator[StopSignal]:
         yield stop
         return
     # One that is ignored stays so: by a background job of a shell, or a worker whose parent handles Ctrl-C.
-    heard = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    heard = [number for number in INTERRUPTS if signal.getsignal(number) is not signal.SIG_IGN]
     before = {number: signal.signal(number, stop.handle) for number in heard}
     try:
         yield stop

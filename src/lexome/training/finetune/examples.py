@@ -4,7 +4,6 @@ import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -20,7 +19,7 @@ from lexome.datasets import DataSet, find, folder
 from lexome.datasets.audit import count_contents, find_overlaps
 from lexome.datasets.dataset import assign_folds, split_off
 from lexome.document import Document, Span
-from lexome.errors import DataSetError, UsageError
+from lexome.errors import DataSetError, UsageError, did_you_mean
 from lexome.files import read_json
 from lexome.formats import read
 from lexome.formats.jsonl import to_json
@@ -338,10 +337,8 @@ def require_known_types(types: Sequence[str], counts: Mapping[str, int]) -> None
         if type_ in counts:
             continue
         known = ", ".join(f"{name} ({count:,})" for name, count in sorted(counts.items())) or "no mentions"
-        similar = get_close_matches(type_.casefold(), [name.casefold() for name in counts], n=1)
-        meant = next((name for name in counts if [name.casefold()] == similar), None)
-        remedy = f"Did you mean {meant!r}?" if meant else "Leave it out, or rename types with data.rename."
-        message = f"[task] names the type {type_!r}, which no document has; they have {known}. {remedy}"
+        remedy = did_you_mean(type_, counts) or " Leave it out, or rename types with data.rename."
+        message = f"[task] names the type {type_!r}, which no document has; they have {known}.{remedy}"
         raise UsageError(message, code="unknown-type", value=type_)
 
 

@@ -321,7 +321,7 @@ def test_a_terminal_has_colors_unless_told_not_to(
         ([TEXT, "--jobs", "2"], 2, "conflicting-options", "--out"),
         ([TEXT, "--threads", "99999"], 2, "invalid-threads", 99999),
         (["in/my notes.txt", "--set", "encoding=punycode"], 2, "unknown-encoding", "punycode"),
-        (["in", "--rejects", "in"], 2, "is-a-directory", Path("in")),
+        (["in", "--rejects", "in"], 1, "is-a-directory", Path("in")),
         ([TEXT, "--engine", "dask", "--out", "folder"], 2, "conflicting-options", "--out"),
         (["in", "--part", "1/2", "--redo", "--out", "folder"], 2, "conflicting-options", "--redo"),
         (["in", "--out", "in"], 2, "same-file", Path("in")),
@@ -492,7 +492,7 @@ def test_an_input_is_never_the_place_for_bad_documents(model: Path, desk: Path, 
     before = given.read_bytes()
     error = annotate("--model", model, given, *options).exception
     assert isinstance(error, LexomeError)
-    assert (error.code, error.value) == ("same-file", given)
+    assert (error.code, error.value) == ("foreign-output", given)
     assert given.read_bytes() == before
 
 

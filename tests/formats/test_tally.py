@@ -9,7 +9,7 @@ from errors import raises
 
 import lexome
 from lexome import Tally
-from lexome.errors import BadDocument, DocumentError
+from lexome.errors import BadDocument, DocumentError, UsageError
 
 GOOD = b'{"id":"1","passages":[{"offset":0,"text":"BRCA1 binds."}]}'
 OFF = (
@@ -24,6 +24,15 @@ def mixed(tmp_path: Path) -> Path:
     path = tmp_path / "mixed.jsonl"
     path.write_bytes(b"\n".join([GOOD, OFF, LATIN, b'{"id":', GOOD]))
     return path
+
+
+def test_a_file_of_somebody_else_is_not_replaced_by_rejects(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("precious")
+    for _ in range(2):  # the second time, the file is one of rejects
+        with Tally(tmp_path / "rejects.jsonl") as tally:
+            tally.reject(BadDocument("bad", "so bad"), where="line 1")
+    with raises(UsageError, code="foreign-output", value=tmp_path / "thesis.txt"):
+        Tally(tmp_path / "thesis.txt")
 
 
 def test_without_a_place_for_rejects_the_first_bad_document_raises(mixed: Path) -> None:

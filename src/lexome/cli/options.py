@@ -167,7 +167,7 @@ class RejectOptions:
             return None
         if self.rejects is not None and self.rejects.is_dir():
             message = f"--rejects {self.rejects}: a folder; expected the file for rejected documents."
-            raise UsageError(message, code="is-a-directory", value=self.rejects)
+            raise FormatError(message, code="is-a-directory", value=self.rejects)
         unnamed = not out.name or out == STANDARD_OUTPUT
         return self.rejects or (Path("rejects.jsonl") if unnamed else out.with_name(f"{out.name}.rejects.jsonl"))
 

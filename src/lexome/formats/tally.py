@@ -14,6 +14,7 @@ import json
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from html import unescape
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import IO, Literal, Self, TypeVar
 
 from lexome.document import NO_METADATA, Attribute, Document, Passage, Range, Relation, Span
-from lexome.errors import BadDocument, DocumentError, FormatError
+from lexome.errors import BadDocument, DocumentError, FormatError, UsageError
 
 T = TypeVar("T")
 
@@ -39,6 +40,22 @@ _COUNTERS = ("spans", "relations", "rejected", "notes", "files")
 PASSAGE_DETAILS = frozenset({"passage offsets", "passage kinds and sections", "sentences and tokens"})
 
 
+# How each line of a file of rejected documents begins.
+_REJECT_BEGIN = b'{"where": '
+
+
+def require_rejects(path: Path) -> None:
+    """UsageError for a file with anything but rejected documents, which those of this run would replace."""
+    with suppress(OSError):
+        if not path.is_file():
+            return
+        with path.open("rb") as stream:
+            head = stream.read(len(_REJECT_BEGIN))
+        if head not in (b"", _REJECT_BEGIN):
+            message = f"{path}: exists, and is no file of rejected documents. Name another file for these, or move it."
+            raise UsageError(message, code="foreign-output", value=path)
+
+
 class Tally:
     """Counts of one read or write, and where rejected documents go.
 
@@ -48,6 +65,8 @@ class Tally:
 
     def __init__(self, rejects: str | Path | None = None) -> None:
         self.rejects_path = Path(rejects) if rejects is not None else None
+        if self.rejects_path is not None:
+            require_rejects(self.rejects_path)
         self.documents = 0
         self.written = 0
         self.spans: Counter[str] = Counter()

@@ -21,6 +21,7 @@ from lexome.errors import FormatError, UsageError
 from lexome.files import atomic_write, exclusive_use, fingerprint, refuse_other_settings, usable_cores, write_json
 from lexome.formats import FORMATS, Paths, Tally, expand, get_format, listed_paths, read, work_units, write
 from lexome.formats.streams import is_archive, output_name, uncompressed_name
+from lexome.formats.tally import require_rejects
 from lexome.infer.annotation import AnnotationCounts, annotate, predictable_types
 from lexome.infer.annotator import Annotator
 from lexome.infer.concepts import ConceptOptions, naming_options
@@ -136,6 +137,8 @@ def annotate_files(
     Bad documents of all files are merged in `rejects`.
     """
     paths, out, rejects = listed_paths(inputs), Path(out), None if rejects is None else Path(rejects)
+    if rejects is not None:
+        require_rejects(rejects)
     if redo and part is not None:
         message = "--redo clears the folder, which other parts write to. Choose another folder for the parts."
         raise UsageError(message, code="conflicting-options", value="--redo")

@@ -121,7 +121,7 @@ def _text_lines(source: Source) -> Iterator[tuple[int, str]]:
             ) from None
 
 
-# --- MeSH
+# MeSH
 
 
 def _read_mesh_xml(source: Source, options: SourceOptions, dropped: Counter[str]) -> Iterator[Term]:
@@ -189,7 +189,7 @@ def _read_mesh_ascii(source: Source, options: SourceOptions, dropped: Counter[st
     yield from term()
 
 
-# --- NCBI
+# NCBI
 
 
 def _read_gene_info(source: Source, options: SourceOptions, dropped: Counter[str]) -> Iterator[Term]:
@@ -246,7 +246,7 @@ def _read_taxdump(source: Source, options: SourceOptions, dropped: Counter[str])
     yield from term()
 
 
-# --- ChEBI and Cellosaurus
+# ChEBI and Cellosaurus
 
 
 def _read_chebi(source: Source, options: SourceOptions, dropped: Counter[str]) -> Iterator[Term]:
@@ -296,7 +296,7 @@ def _read_cellosaurus(source: Source, options: SourceOptions, dropped: Counter[s
         raise _not_this_form(source, "cellosaurus", "entries that end with //")
 
 
-# --- OBO
+# OBO
 
 
 def _read_obo(source: Source, options: SourceOptions, dropped: Counter[str]) -> Iterator[Term]:
@@ -348,7 +348,7 @@ def _obo_term(stanza: Mapping[str, list[str]], options: SourceOptions, dropped: 
     return Term(curie, options.type or "Term", _ESCAPE.sub(r"\1", stanza["name"][0]), tuple(names), None, usable)
 
 
-# --- Tables
+# Tables
 
 
 def _read_ctd(source: Source, options: SourceOptions, dropped: Counter[str]) -> Iterator[Term]:

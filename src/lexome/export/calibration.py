@@ -165,7 +165,7 @@ def expected_calibration_error(scores_N: Floats, correct_N: Floats) -> float:
     return float(np.abs(scores - correct).sum() / len(scores_N))
 
 
-# --- Readers
+# Readers
 
 # Least probability of an answer to a list question, relative to the best: the thresholds that are tried.
 LIST_THRESHOLDS = tuple(number / 50 for number in range(1, 50))

@@ -153,7 +153,7 @@ def _with_reader_calibration(
     return settings, {own.form: own.as_json() for own in fitted}
 
 
-# --- Parity with torch
+# Parity with torch
 
 # The largest accepted difference between outputs of torch and onnxruntime. torch computes in double precision: its own
 # rounding error in single precision is as large as onnxruntime's, and says nothing about the graph
@@ -218,7 +218,7 @@ def _torch_output(model: Checkpoint, ids: list[int]) -> Tensor:
     return output.squeeze(0) if model.kind == "sequence" else output
 
 
-# --- The folder
+# The folder
 
 
 def _settings(folder: Path, model: Checkpoint, name: str | None) -> ModelSettings:

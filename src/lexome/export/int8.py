@@ -1,10 +1,9 @@
 """int8 models: quantization of an ONNX graph, and acceptance by agreement with fp32 on held-out documents.
 
-Activations are scaled as in SmoothQuant, then weights are quantized per channel and activations on the fly.
-
-Linear weights are quantized per output channel, embeddings per row; norms, biases and the head stay in fp32.
-Activations are quantized dynamically, per tensor, or per token where a few tokens are outliers.
-The search keeps the weights that disagree most in fp32, until a model is accepted; a certificate has what was measured.
+Activations are scaled as in SmoothQuant. Then linear weights are quantized per output channel, embeddings per row, and
+activations dynamically: per tensor, or per token where a few tokens are outliers. Norms, biases and the head stay in
+fp32. The search keeps more weights in fp32, those that change predictions most, until a model is accepted; a
+certificate has what was measured.
 
 N tokens, R input channels and C output channels of a linear weight
 """
@@ -71,7 +70,7 @@ def _with_nodes(
     )
 
 
-# --- SmoothQuant-style scaling (Xiao et al. 2023)
+# SmoothQuant-style scaling (Xiao et al. 2023)
 
 # Scaling costs a multiplication; it must lower the quantization error to this fraction.
 MAX_ERROR_RATIO = 0.5
@@ -211,7 +210,7 @@ def _scale_channels(model: onnx.ModelProto, scales: Mapping[str, Floats]) -> onn
     return _with_nodes(model, nodes, [numpy_helper.from_array(array, name) for name, array in weights.items()])
 
 
-# --- int8
+# int8
 
 # Outputs of these activations are hardly ever negative, so that the maximum gives their range.
 ONE_SIDED = ("Gelu", "Relu")
@@ -359,7 +358,7 @@ def _node(kind: str, inputs: list[str], outputs: list[str], **attributes: Any) -
     return helper.make_node(kind, inputs, outputs, name=f"{kind}.{outputs[0]}", **attributes)
 
 
-# --- Held-out documents and thresholds
+# Held-out documents and thresholds
 
 CERTIFICATE = "certificate.json"
 
@@ -495,7 +494,7 @@ def load_held_out(
     return source
 
 
-# --- Scores and agreement
+# Scores and agreement
 
 
 @dataclass(frozen=True, slots=True)
@@ -536,7 +535,7 @@ def agreement(task: Task, reference: Predictions, predictions: Predictions) -> C
     return Counts(shared, extra, missing)
 
 
-# --- The search for an accepted int8 form
+# The search for an accepted int8 form
 
 # Examples to calibrate activations on, and to measure each weight's sensitivity.
 CALIBRATION_EXAMPLES = 32
@@ -664,7 +663,7 @@ class Int8Search:
         }
 
 
-# --- The certificate
+# The certificate
 
 
 def write_certificate(

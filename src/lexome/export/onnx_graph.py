@@ -336,7 +336,7 @@ def _activation(graph: Graph, value: str, module: nn.Module) -> str:
     raise CheckpointError(f"cannot export the activation {name}.", code="unknown-activation", value=name)
 
 
-# --- Heads: one function for each kind of model
+# Heads: one function for each kind of model
 
 
 def _no_head(graph: Graph, model: nn.Module, hidden_BTD: str) -> None:

@@ -559,7 +559,7 @@ def _literal(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-# --- Durations
+# Durations
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 

@@ -24,7 +24,7 @@ from lexome.tasks import Task, task_of
 from lexome.tasks.metrics.bootstrap import LEVEL, score_intervals
 from lexome.training.finetune.grid import gold_path
 
-# --- Over folds and seeds
+# Over folds and seeds
 
 Statistic = Literal["mean", "median"]
 
@@ -129,7 +129,7 @@ def _median_interval(values: Sequence[float]) -> tuple[float, float, float]:
     return ordered[rank], ordered[-1 - rank], coverage[rank]
 
 
-# --- Over documents: the bootstrap interval of a single run
+# Over documents: the bootstrap interval of a single run
 
 Documents = Sequence[Document]
 
@@ -169,7 +169,7 @@ def bootstrap_intervals(
     return score_intervals(({name: 100 * score for name, score in scores.items()} for scores in samples_of), LEVEL)
 
 
-# --- What papers and labs report
+# What papers and labs report
 
 Key = tuple[str, str]
 """Task and metric."""
@@ -222,7 +222,7 @@ def lab_ranges(studies: Iterable[StudyRecipe]) -> LabRanges:
     return {key: LabRange(model=key[0], labs=values) for key, values in labs.items()}
 
 
-# --- The result of a study
+# The result of a study
 
 Estimates = Mapping[str, Mapping[str, Mapping[str, Estimate]]]
 """Of our models, by model, task and metric."""

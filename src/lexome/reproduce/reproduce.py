@@ -35,7 +35,7 @@ from lexome.training.finetune.grid import RUNS, Row
 from lexome.training.finetune.stage import Finetuned, finetune, in_processes
 from lexome.training.record import FinetuneRecord, read_record, surroundings
 
-# --- Protocol: the fine-tuning recipes of a task
+# Protocol: the fine-tuning recipes of a task
 
 # What --quick changes, as every output of such a run states it.
 QUICK = "one seed, the first point of each grid, the first variant, one fold, and early stopping on dev"
@@ -172,7 +172,7 @@ def _quick_recipe(recipe: FinetuneRecipe, keys: Mapping[str, Any]) -> FinetuneRe
     return validate(merge(keys, first), FinetuneRecipe, str(recipe.out))
 
 
-# --- Runs
+# Runs
 
 # In a task's folder: the name of the subfolder whose runs are reported.
 REPORTED = "reported.txt"

@@ -24,7 +24,7 @@ from lexome.reproduce.aggregate import (
     study_result,
 )
 
-# --- Cells
+# Cells
 
 METRICS = {
     "f1": "F1",
@@ -117,7 +117,7 @@ def _has_labs(result: StudyResult) -> bool:
     return result.reference is not None and any(result.reference in row.labs for row in result.rows)
 
 
-# --- Notes
+# Notes
 
 # Warnings shown of one task: ten folds have many that are alike.
 MAX_WARNINGS = 2
@@ -197,7 +197,7 @@ def _shorten(lines: Sequence[str], limit: int) -> str:
     return "; ".join(lines[:limit]) + (f"; and {more} more." if more > 0 else ".")
 
 
-# --- Tables
+# Tables
 
 _STYLE = """
 :root { color-scheme: light dark; font: 15px/1.45 system-ui, sans-serif; }
@@ -276,7 +276,7 @@ def html_page(result: StudyResult, *, plot: str | None = None) -> str:
     return "\n".join(lines) + "\n"
 
 
-# --- Plot
+# Plot
 
 COLORS = ("#1f6fb2", "#d1602b", "#2f8f4e", "#8a4fb0", "#b0882f", "#c23b5e")
 LABS, PAPER = "#bcd", "0.45"
@@ -353,7 +353,7 @@ def _numbered(values: dict[str, float]) -> list[tuple[float, float]]:
     return sorted(points)
 
 
-# --- Files
+# Files
 
 STUDY, TEXT, MARKDOWN, HTML, PLOT = "study.json", "table.txt", "table.md", "table.html", "picture.png"
 
@@ -426,7 +426,7 @@ def _merge_models(group: list[StudyResult]) -> StudyResult:
     )
 
 
-# --- Reports
+# Reports
 
 SUMMARY, INDEX = "summary.json", "index.md"
 

@@ -26,7 +26,7 @@ from lexome.models.encoder import Packing
 from lexome.training.optim import LearningRateSchedule, Length, Optimizers
 from lexome.training.sampling import Arrays, BatchPosition, StepArrays, round_up
 
-# --- Micro-batches
+# Micro-batches
 
 Item = TypeVar("Item")
 
@@ -189,7 +189,7 @@ def _receive(queue: "Queue[Item | BaseException | None]", thread: Thread) -> Ite
         yield thing
 
 
-# --- Bit-exact kernels
+# Bit-exact kernels
 
 # Without it cuBLAS may give each stream another workspace, and another order of summation.
 CUBLAS = ("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -227,7 +227,7 @@ def deterministic_kernels(enabled: bool, device: torch.device) -> Iterator[None]
             inductor.deterministic = tuned
 
 
-# --- Interrupting
+# Interrupting
 
 # torchrun forwards what the terminal has sent to all: signals that come together are one request.
 TOGETHER_S = 3.0
@@ -283,7 +283,7 @@ def stop_on_signal(*, announce: bool = False) -> Iterator[StopSignal]:
             signal.signal(number, handler)
 
 
-# --- Steps
+# Steps
 
 Terms = dict[str, Tensor]
 """Named sums over a micro-batch, of losses and of correct predictions, without gradients."""

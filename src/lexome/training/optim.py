@@ -18,7 +18,7 @@ from torch.optim import AdamW, Optimizer
 from lexome.errors import UsageError
 from lexome.models.encoder import EncoderConfig
 
-# --- Schedules
+# Schedules
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def value_at(points: Sequence[tuple[float, float]], fraction: float, *, default:
     return reached[-1] if reached else default
 
 
-# --- Muon
+# Muon
 
 # The quintic polynomial whose slope at 0 is steep and which keeps singular values between 0.7 and 1.2 (Jordan 2024).
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
@@ -198,7 +198,7 @@ def orthogonalize(maps: Tensor) -> Tensor:
     return (flat.mT if tall else flat).to(maps.dtype)
 
 
-# --- The optimizers of a run
+# The optimizers of a run
 
 
 @dataclass(frozen=True, slots=True)

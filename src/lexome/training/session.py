@@ -61,7 +61,7 @@ from lexome.training.trainer import (
     training_progress,
 )
 
-# --- Data
+# Data
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +197,7 @@ def evaluate(model: nn.Module, batches: Sequence[Batch], loss: Loss) -> Line:
     return {"loss": line.pop("word_loss"), "perplexity": perplexity} | line
 
 
-# --- One run
+# One run
 
 MODEL = "model"
 LAST_GOOD = "last-good"
@@ -571,7 +571,7 @@ def _some(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
 
-# --- What a recipe says, as the parts of a run take it
+# What a recipe says, as the parts of a run take it
 
 
 def batches_of(recipe: TrainingRecipe, shards: Shards) -> ShardBatches:

@@ -44,7 +44,7 @@ from lexome.training.optim import LearningRateSchedule, Length, Optimizers
 from lexome.training.parallel import Parallel
 from lexome.training.sampling import BatchPosition
 
-# --- Metrics
+# Metrics
 
 METRICS = "metrics.jsonl"
 BOARD = "tensorboard"
@@ -275,7 +275,7 @@ def plot_loss(metrics: Path, plot: Path) -> None:
             axes.spines[["top", "right"]].set_visible(False)
 
 
-# --- Training state
+# Training state
 
 # The folder of the states inside a run's folder.
 STATES = "state"
@@ -560,7 +560,7 @@ def _generator_states(parallel: Parallel) -> list[tuple[Tensor, Tensor | None]]:
     return every[:: parallel.sizes.tensor]
 
 
-# --- The trainer
+# The trainer
 
 
 @dataclass(frozen=True, slots=True)

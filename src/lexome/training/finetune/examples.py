@@ -79,7 +79,7 @@ def _declared_tokens(loaded: Any, tokenizer: Path) -> tuple[tuple[int, ...], tup
     return ids[0], ids[1], ids[1]
 
 
-# --- Held-out documents
+# Held-out documents
 
 BY_ID, BY_TEXT = "its PubMed id is held out", "a sentence of it is held out"
 
@@ -155,7 +155,7 @@ def _split(source: DataSet, name: str) -> list[Document]:
     return splits[name]
 
 
-# --- Statistics of labels
+# Statistics of labels
 
 
 def label_counts(examples: Sequence[Example], task: Task) -> dict[str, int]:
@@ -250,7 +250,7 @@ def _distinctive_labels(example: Example, task: Task, majority: Sequence[int]) -
     return labels or {None}
 
 
-# --- Documents
+# Documents
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -399,7 +399,7 @@ def rename_types(doc: Document, names: Mapping[str, Names]) -> Document:
     return replace(doc, spans=tuple(spans))
 
 
-# --- Examples
+# Examples
 
 TRAIN, DEV, TEST = "train", "dev", "test"
 Documents = list[tuple[str, Document]]

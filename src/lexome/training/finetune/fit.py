@@ -37,7 +37,7 @@ from lexome.training.loop import Loss, Step, StepResult, StopSignal, Terms, Upda
 from lexome.training.optim import LearningRateSchedule, Optimizers
 from lexome.training.trainer import Line, Trainer, reading_run_file
 
-# --- Steps
+# Steps
 
 
 class FinetuneLoss:
@@ -60,7 +60,7 @@ class FinetuneLoss:
         return loss, {}
 
 
-# --- CUDA graphs
+# CUDA graphs
 
 Result = tuple[Tensor, Tensor]
 """The loss and the gradient norm."""
@@ -172,7 +172,7 @@ class GraphedUpdater(Updater[TaskBatch]):
         return loss, self.optimizers.step()
 
 
-# --- Quantization-aware training
+# Quantization-aware training
 
 # As export/int8.py has it for weights, and ONNX's DynamicQuantizeLinear for activations.
 WEIGHT_STEPS, INPUT_STEPS = 127, 255
@@ -242,7 +242,7 @@ class QuantizationAwareTraining:
         self.enabled.fill_(float(self.active))
 
 
-# --- Fitting a model
+# Fitting a model
 
 # Early stopping does not count evaluations before this step: epochs of a small dataset have but a few steps.
 FIRST_STEPS = 100

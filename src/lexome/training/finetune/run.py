@@ -91,7 +91,7 @@ from lexome.training.trainer import BOARD, METRICS, STATES, Setting, Trainer, li
 
 Show = Callable[[float, str], None]
 
-# --- Inputs shared by all runs
+# Inputs shared by all runs
 # Epochs of probing for new heads of sequences and of mention pairs, where the recipe sets none.
 PROBE_EPOCHS = 8
 
@@ -154,7 +154,7 @@ def checkpoint_sha256(start: Path) -> str:
     return total.hexdigest()
 
 
-# --- Identity
+# Identity
 
 # What a run's result does not depend on; the checkpoint, the teachers and the data are identified by their hashes.
 FREE = {"out", "start", "jobs", "card", "keep_models", "grid", "score_test", "seeds", "save_every", "parallel", "log"}
@@ -201,7 +201,7 @@ def _without(table: Mapping[str, Any], *keys: str) -> dict[str, Any]:
     return {key: value for key, value in table.items() if key not in keys}
 
 
-# --- One run
+# One run
 
 ADAPTER = "adapter"
 PROBLEM_TYPES = {"choice": "single_label_classification", "binary": "multi_label_classification", "value": "regression"}
@@ -551,7 +551,7 @@ def _follow(
         raise
 
 
-# --- Scores
+# Scores
 
 
 def _require_scorable(recipe: FinetuneRecipe, task: Task, splits: Splits) -> None:
@@ -635,7 +635,7 @@ def score_test_later(
     return context.parallel.from_first(compute)
 
 
-# --- What a run leaves
+# What a run leaves
 
 
 def _facts(

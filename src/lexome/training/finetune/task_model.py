@@ -348,7 +348,7 @@ def label_count(example: Example) -> int:
     return int(labeled.any(axis=-1).sum())
 
 
-# --- Models
+# Models
 
 
 class Chain(nn.Module):
@@ -660,7 +660,7 @@ def _some(labels: tuple[str, ...]) -> str:
     return f"{shown}, ... ({len(labels)})" if len(labels) > 6 else shown
 
 
-# --- Losses
+# Losses
 
 
 @dataclass(frozen=True, slots=True)

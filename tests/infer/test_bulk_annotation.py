@@ -252,7 +252,9 @@ def test_halves_that_a_killed_run_left_are_cleared_away(given: Path, model: Path
 
 def test_a_folder_in_the_place_of_an_output_is_named(given: Path, model: Path) -> None:
     (given.parent / "out" / "a.jsonl").mkdir(parents=True)
-    bulk = run(given, model)
+    with raises(UsageError, code="foreign-output", value=given.parent / "out" / "a.jsonl"):
+        run(given, model)
+    bulk = run(given, model, redo=True)
     assert bulk.failures == {"a": f"{given.parent / 'out' / 'a.jsonl'}: Is a directory."}
     assert bulk.new_files == 3
 

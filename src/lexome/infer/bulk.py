@@ -9,7 +9,7 @@ import json
 import shutil
 import time
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence, Set
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -158,9 +158,9 @@ def annotate_files(
         if part is None:
             _remove_partial_files(out, rejects)
         identity = settings.identity()
-        _claim_folder(out, identity, redo=redo)
-        engine, threads = share_cores(engine, settings.threads, files=len(files))
         extension = get_format(settings.format).extensions[0]
+        _claim_folder(out, identity, [out / f"{name}{extension}" for name in files], redo=redo)
+        engine, threads = share_cores(engine, settings.threads, files=len(files))
         job_settings = replace(settings, threads=threads, fingerprint=fingerprint(identity))
         jobs = tuple(
             Job(name, paths, (out / f"{name}{extension}", work_folder(out) / "rejects" / f"{name}.jsonl"), job_settings)
@@ -305,13 +305,19 @@ def _read_settings(path: Path, out: Path) -> dict[str, Any] | None:
     return previous
 
 
-def _claim_folder(out: Path, identity: Mapping[str, Any], *, redo: bool) -> None:
-    """Write the settings into a new folder; refuse one with other settings, or clear it with `redo`."""
+def _claim_folder(out: Path, identity: Mapping[str, Any], outputs: Iterable[Path], *, redo: bool) -> None:
+    """Write the settings into a new folder; refuse one with other settings, or clear it with `redo`.
+
+    A folder without settings that has one of the outputs already is somebody else's.
+    """
     path = work_folder(out) / SETTINGS
     settings = json.loads(json.dumps(identity))
     previous = _read_settings(path, out)
     if previous == settings:
         return
+    if previous is None and not redo and (foreign := next((path for path in outputs if path.exists()), None)):
+        message = f"{foreign}: exists, and lexome annotate did not write it. Choose another folder, or add --redo."
+        raise UsageError(message, code="foreign-output", value=foreign)
     if previous is not None:
         if not redo:
             remedy = "Choose another folder, or add --redo to annotate everything again."

@@ -510,8 +510,8 @@ def link(
     The documents have mentions already, from curators or from another tool. No model runs; to find mentions in plain
     text, use `lexome annotate`. In a table (.csv, .tsv, .xlsx) each row is a mention, with a column such as name, term
     or text, and a column type. --type is the type of names without one; with it, each line of a plain text file is a
-    name. A mention whose best candidate is too improbable gets no id. Existing ids are kept;
-    with --overwrite only where no other id is found.
+    name. A mention whose best candidate is too improbable gets no id. Existing ids are kept; with --overwrite only
+    where no other id is found.
     """
     from lexome.formats import writing_format
     from lexome.infer.annotation import InputFiles, Linking

@@ -24,7 +24,7 @@ PURPOSES = {
     "transformers": "architectures that Hugging Face's transformers computes",
     "tokenizers": "models whose tokenizer is not WordPiece",
     "serve": "the HTTP service and its page",
-    "office": "PDF, Word and Excel files",
+    "office": "read PDF, Word and Excel files",
     "search": "search by vectors in large indexes",
     "cluster": "many machines, with Ray",
     "spacy": "spaCy documents and pipelines",

@@ -181,7 +181,9 @@ class _BodyStream(io.RawIOBase):
 
 def input_formats() -> list[str]:
     """The formats that a request body may have."""
-    accepted = (one for one in BY_NAME.values() if one.reads and not one.grouped and _is_installed(one.name))
+    accepted = (
+        one for one in BY_NAME.values() if one.reads and not one.grouped and _is_installed(_READ_WITH.get(one.name))
+    )
     return [JSON, *(one.name for one in accepted if one.name not in COMPRESSED_FORMATS)]
 
 
@@ -264,22 +266,20 @@ _MEDIA_TYPES = {
     "tsv": "text/tab-separated-values; charset=utf-8",
     "xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
 }
-_PACKAGES = {"parquet": "pyarrow", "spacy": "spacy", "xlsx": "openpyxl", "docx": "docx", "pdf": "pypdfium2"}
+# The packages that formats need; Excel files are written without one.
+_WRITTEN_WITH = {"parquet": "pyarrow", "spacy": "spacy"}
+_READ_WITH = {**_WRITTEN_WITH, "xlsx": "openpyxl", "docx": "docx", "pdf": "pypdfium2"}
 # Marks of an HTML page take 0.1 ms each, and overlapping mentions have more marks than there are mentions.
 MAX_MARKS = 50_000
 
 
 def output_formats() -> list[str]:
     """The formats of responses that the installed packages can write."""
-    # Excel files are read with a package, and written without.
-    return [
-        JSON,
-        *(one.name for one in BY_NAME.values() if one.writes and (one.name == "xlsx" or _is_installed(one.name))),
-    ]
+    return [JSON, *(one.name for one in BY_NAME.values() if one.writes and _is_installed(_WRITTEN_WITH.get(one.name)))]
 
 
-def _is_installed(format: str) -> bool:
-    return find_spec(_PACKAGES.get(format, "lexome")) is not None
+def _is_installed(package: str | None) -> bool:
+    return package is None or find_spec(package) is not None
 
 
 def media_type(format: str) -> str:

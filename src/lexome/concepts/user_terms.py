@@ -6,7 +6,8 @@
 
 A table is a text file with tabs, commas or semicolons between columns, or an Excel file. Its first row may name the
 columns, as `formats.name_table` says: id, name, synonyms (separated by bars or semicolons), type, taxon, xrefs. Without
-such a row they are id, name and type. An id without a prefix, such as LAB-17, becomes local:LAB-17.
+such a row they are id, name and type. An id without a prefix, such as LAB-17, becomes local:LAB-17. In a list of names,
+each name is its own id.
 """
 
 import re
@@ -192,11 +193,10 @@ def _columns(path: Path, table: NameTable, sample: list[list[str]], *, is_text: 
     if table.columns is not None:
         columns = {"id": table.columns.get("concept", ()), **table.columns}
         columns["name"] = (*columns.get("name", ()), *columns.pop("mention", ()))
-        if columns["id"] and (columns["name"] or "names" in columns):
-            return {meaning: positions for meaning, positions in columns.items() if positions}
-        if columns["name"] and len(table.header) == len({at for positions in columns.values() for at in positions}):
-            return {meaning: positions for meaning, positions in columns.items() if positions}
         has_names = bool(columns["name"]) or "names" in columns
+        all_known = len(table.header) == len({at for positions in columns.values() for at in positions})
+        if (columns["id"] and has_names) or (columns["name"] and all_known):
+            return {meaning: positions for meaning, positions in columns.items() if positions}
         missing = "of the ids" if has_names else "of the names" if columns["id"] else "of ids or names"
         problem = f"its columns are {', '.join(table.header)}, none of which is known as that {missing}"
     elif is_text and all(len(row) < 2 for row in sample):

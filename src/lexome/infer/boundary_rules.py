@@ -42,7 +42,7 @@ LIST_PART = {
     "Species": re.compile(r"[A-Z]?[a-z]{2,}s"),
 }
 MAX_LIST = 200
-# From this score on, a species is none of the gene that begins with it: "Arabidopsis thaliana FLC".
+# A species of this score or more is cut from the gene that begins with it: "Arabidopsis thaliana FLC".
 SURE = 0.5
 # The least length of what is left.
 MIN_GENE = 3

@@ -93,7 +93,7 @@ LEAD = re.compile(
 NO_NAME = re.compile(
     r"[Hh]umani[sz]ed|[+-]?ve|p(?:Ser|Thr|Tyr|[STY])-?\d{2,4}|(?:lnc|circ|mi|m|si|sh|t|r|nc|ds|ss|pi|sn)RNAs?"
 )
-
+# The longest gene after a hyphen that is taken for the end of a word.
 MAX_END = 4
 # CAR T cells
 CHIMERIC = re.compile(r"CAR(?=[ -](?:T|NK))")

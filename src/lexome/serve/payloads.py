@@ -181,10 +181,11 @@ class _BodyStream(io.RawIOBase):
 
 def input_formats() -> list[str]:
     """The formats that a request body may have."""
-    accepted = (
-        one for one in BY_NAME.values() if one.reads and not one.grouped and _is_installed(_READ_WITH.get(one.name))
-    )
-    return [JSON, *(one.name for one in accepted if one.name not in COMPRESSED_FORMATS)]
+    accepted = (one.name for one in BY_NAME.values() if one.reads and not one.grouped)
+    return [
+        JSON,
+        *(name for name in accepted if name not in COMPRESSED_FORMATS and _is_installed(_READ_WITH.get(name))),
+    ]
 
 
 def parse_json(body: bytes, model: type[BodyModel]) -> BodyModel:

@@ -251,6 +251,16 @@ def test_the_link_command_writes_any_format(terms: Path, tmp_path: Path) -> None
     assert wrong.exception.code == "unknown-type"
 
 
+@pytest.mark.parametrize("command", ["annotate", "link"])
+def test_a_dictionary_is_never_the_output(terms: Path, tmp_path: Path, command: str) -> None:
+    lexome.write(tmp_path / "in.jsonl", GIVEN)
+    before = terms.read_bytes()
+    given = [command, tmp_path / "in.jsonl", "--terms", f"Gene={terms}", "--out", terms]
+    error = invoke(*given, exit_code=1).exception
+    assert isinstance(error, UsageError)
+    assert (error.code, error.value, terms.read_bytes()) == ("same-file", terms, before)
+
+
 def test_link_counts_documents_without_mentions(terms: Path, tmp_path: Path) -> None:
     (tmp_path / "plain.txt").write_text("BRCA1 raises the risk of breast cancer.")
     shown = invoke("link", tmp_path / "plain.txt", "--terms", terms, "--only-terms")

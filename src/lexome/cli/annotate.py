@@ -234,7 +234,7 @@ def annotate(
     read_options, write_options = formats.split(written_as)
     parsed = parse_inputs(_arguments(inputs), text=text and bool(inputs))
     folders = models.folders()
-    concepts = dictionaries.concepts(link=link, abbreviations=abbreviations)
+    concepts = dictionaries.concepts(out=output.path, link=link, abbreviations=abbreviations)
     rejects = rejection.path(output.path)
     kept = "finished files" if output.bulk else None
     with interruptible(None if output.printed else output.path, kept=kept):
@@ -524,7 +524,7 @@ def link(
         raise UsageError(message, code="conflicting-options", value="--explain")
     format = None if rendered else writing_format(out, to).name
     read_options, write_options = formats.split(format)
-    concepts = Concepts(dictionaries.typed(type_).concepts(abbreviations=abbreviations))
+    concepts = Concepts(dictionaries.typed(type_).concepts(out=out, abbreviations=abbreviations))
     files = InputFiles(
         inputs,
         from_=formats.from_,

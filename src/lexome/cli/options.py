@@ -234,10 +234,15 @@ class TermOptions:
         terms = [option if split_type(option)[0] is not None else f"{type}={option}" for option in self.terms or ()]
         return replace(self, terms=terms)
 
-    def concepts(self, *, link: bool = True, abbreviations: bool = False) -> "ConceptOptions":
-        """The options of linking."""
+    def concepts(self, *, out: Path | None = None, link: bool = True, abbreviations: bool = False) -> "ConceptOptions":
+        """The options of linking; UsageError where a dictionary is the output."""
+        from lexome.concepts.user_terms import split_type
         from lexome.infer.concepts import ConceptOptions
 
+        for _, path in map(split_type, self.terms or ()):
+            if out is not None and out.exists() and path.exists() and path.samefile(out):
+                message = f"{path} is both a dictionary and the output. Choose another path."
+                raise UsageError(message, code="same-file", value=path)
         terms = tuple(self.terms or ())
         return ConceptOptions(link, terms, self.only_terms, self.find, self._rule(), abbreviations, self.min_link_score)
 

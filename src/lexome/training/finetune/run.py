@@ -227,8 +227,7 @@ def run_once(
     facts = context.parallel.from_first(lambda: finished(folder, identities))
     if facts is None:
         try:
-            options: dict[str, Any] = {"test": test, "show": show, "announce": announce}
-            facts = _train(recipe, run, context, folder, identities=identities, **options)
+            facts = _train(recipe, run, context, folder, identities=identities, test=test, show=show, announce=announce)
         except torch.OutOfMemoryError:
             raise WorkerError(OUT_OF_MEMORY, code="out-of-memory", value=run.name) from None
     if test and TEST not in facts.scores:

@@ -407,10 +407,10 @@ def documents_of(docs: object) -> Iterator[Document]:
         yield doc
 
 
-def listed(names: str | Iterable[str]) -> tuple[str, ...]:
+def as_names(names: str | Iterable[str]) -> tuple[str, ...]:
     """Names as a tuple; a single name, of which Python would iterate the letters, is one name.
 
-    >>> listed("Gene"), listed(["Gene", "Disease"])
+    >>> as_names("Gene"), as_names(["Gene", "Disease"])
     (('Gene',), ('Gene', 'Disease'))
     """
     found = (names,) if isinstance(names, str) else tuple(names)

@@ -59,7 +59,7 @@ from lexome.concepts.ranking import (
     word_overlap,
 )
 from lexome.concepts.variants import variant_concepts
-from lexome.document import Attribute, Document, Span, listed
+from lexome.document import Attribute, Document, Span, as_names
 from lexome.frozen import fast_dataclass
 
 GENE, DISEASE, CHEMICAL, SPECIES, CELL_LINE, VARIANT = "Gene", "Disease", "Chemical", "Species", "CellLine", "Variant"
@@ -217,7 +217,7 @@ class Linker:
         With `types`, only for mentions of these.
         With `scores`, each mention that was linked has the probability in an attribute "concept_score".
         """
-        types = None if types is None else listed(types)
+        types = None if types is None else as_names(types)
         wanted = [
             span
             for span in doc.spans

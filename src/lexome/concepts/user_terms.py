@@ -24,7 +24,7 @@ from lexome.concepts.index_writer import write_index
 from lexome.concepts.matcher import CaseRule, NameMatcher
 from lexome.concepts.sources import SourceOptions, read_terms, taxon_curie, to_curie
 from lexome.concepts.terms import CURIE, Term, TermTable
-from lexome.document import Document, Range, Span, listed, numbered_ids, shorten
+from lexome.document import Document, Range, Span, as_names, numbered_ids, shorten
 from lexome.errors import FormatError
 from lexome.formats import Tally
 from lexome.formats.concept_ids import LOCAL
@@ -264,7 +264,7 @@ class TermFinder:
         those of other types at the same place. Into a longer mention of its own type a name is not put.
         """
         passages = doc.passages
-        wanted = self.types if types is None else listed(types)
+        wanted = self.types if types is None else as_names(types)
         fixed = {
             type: _Ranges(
                 part for span in doc.spans if span.type == type and not _is_predicted(span, over) for part in span.parts

@@ -39,8 +39,8 @@ from lexome.formats.tally import Tally
 from lexome.progress import progress
 
 __all__ = [
-    "BY_NAME", "FORMATS", "Format", "Paths", "Tally", "convert", "detect", "detect_by_content", "expand",
-    "formats_by_extension", "get_format", "input_files", "listed_paths", "option_parameters", "parse_options", "read",
+    "BY_NAME", "FORMATS", "Format", "Paths", "Tally", "as_paths", "convert", "detect", "detect_by_content",
+    "expand", "formats_by_extension", "get_format", "input_files", "option_parameters", "parse_options", "read",
     "split_options", "work_units", "write", "writing_format",
 ]  # fmt: skip
 
@@ -416,7 +416,7 @@ def read(
         )
     chosen = get_format(format) if format is not None else None
     tally = tally if tally is not None else Tally(rejects)
-    files = expand(listed_paths(paths), chosen, tally)
+    files = expand(as_paths(paths), chosen, tally)
     docs = _FileReader(chosen, tally, options, options_if_supported or {}).read(files)
 
     def count_documents() -> Iterator[Document]:
@@ -484,7 +484,7 @@ def writing_format(path: Path, format: str | None) -> Format:
     raise UsageError(message, code="ambiguous-extension", value=path)
 
 
-def listed_paths(paths: Paths) -> list[Path]:
+def as_paths(paths: Paths) -> list[Path]:
     """One path or several as a list; UsageError for an empty one, which would be the current folder."""
     return [_nonempty(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
 
@@ -703,7 +703,7 @@ def convert(
 
     Without `rejects` the first bad document raises, and nothing is written.
     """
-    inputs, out, rejects = listed_paths(inputs), Path(out), None if rejects is None else Path(rejects)
+    inputs, out, rejects = as_paths(inputs), Path(out), None if rejects is None else Path(rejects)
     target = writing_format(out, to)
     read_options, write_options = split_options(options or {}, from_, target.name)
     with Tally(rejects) as tally:

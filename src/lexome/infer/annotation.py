@@ -12,7 +12,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from lexome.concepts.abbreviations import annotate_abbreviations
-from lexome.document import Document, listed, shorten
+from lexome.document import Document, as_names, shorten
 from lexome.errors import FormatError, UsageError
 from lexome.formats import Tally, detect, formats_by_extension, get_format, input_files, read, write, writing_format
 from lexome.formats.citation import find_pmids, pmid_advice
@@ -486,7 +486,7 @@ class Linking:
     ) -> None:
         self.concepts, self.inputs, self.tally = concepts, inputs, inputs.tally
         self.overwrite, self.names_type = overwrite, names_type
-        self.types = None if types is None else _linkable(listed(types), concepts)
+        self.types = None if types is None else _linkable(as_names(types), concepts)
         inputs.note_dropped_terms(concepts)
         self.counts = LinkCounts()
         self.seconds = 0.0

@@ -19,7 +19,7 @@ from typing import Any
 from lexome.document import Document
 from lexome.errors import FormatError, UsageError
 from lexome.files import atomic_write, exclusive_use, fingerprint, refuse_other_settings, usable_cores, write_json
-from lexome.formats import FORMATS, Paths, Tally, expand, get_format, listed_paths, read, work_units, write
+from lexome.formats import FORMATS, Paths, Tally, as_paths, expand, get_format, read, work_units, write
 from lexome.formats.streams import is_archive, output_name, uncompressed_name
 from lexome.formats.tally import require_rejects
 from lexome.infer.annotation import AnnotationCounts, annotate, predictable_types
@@ -136,7 +136,7 @@ def annotate_files(
     process writes to. With `verify`, finished files are hashed, and annotated again if input or output has changed.
     Bad documents of all files are merged in `rejects`.
     """
-    paths, out, rejects = listed_paths(inputs), Path(out), None if rejects is None else Path(rejects)
+    paths, out, rejects = as_paths(inputs), Path(out), None if rejects is None else Path(rejects)
     if rejects is not None:
         require_rejects(rejects)
     if redo and part is not None:

@@ -16,7 +16,7 @@ from lexome.corpus.sentences import with_sentences
 from lexome.document import Document
 from lexome.errors import FormatError, UsageError
 from lexome.files import atomic_write
-from lexome.formats import Paths, Tally, expand, listed_paths, read
+from lexome.formats import Paths, Tally, as_paths, expand, read
 from lexome.formats.parquet import import_pyarrow
 from lexome.infer.predictor import Predictor
 from lexome.progress import progress
@@ -64,7 +64,7 @@ def embed(
     tokens. With `lines`, each line of a plain text file is a document. Bad documents go to `rejects`, or raise where
     there is none.
     """
-    inputs, out = listed_paths(inputs), Path(out)
+    inputs, out = as_paths(inputs), Path(out)
     for name, value, choices in (("unit", unit, UNITS), ("pooling", pooling, POOLINGS)):
         if value not in choices:
             message = f"{name} is {value!r}; expected one of {', '.join(choices)}."

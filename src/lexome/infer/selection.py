@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, cast, get_args
 
 from lexome.concepts.abbreviations import find_abbreviations
-from lexome.document import Attribute, Document, Relation, Span, listed, numbered_ids
+from lexome.document import Attribute, Document, Relation, Span, as_names, numbered_ids
 from lexome.errors import UsageError, did_you_mean
 from lexome.infer.boundary_rules import apply_boundaries
 from lexome.infer.name_rules import apply_name_forms
@@ -166,7 +166,7 @@ def select(
     types, min_score = request.types, request.min_score
     overlaps = parse_overlaps(request.overlaps)
     disabled = parse_rules(request.without_rules)
-    selected = tuple(default) if types is None else listed(types)
+    selected = tuple(default) if types is None else as_names(types)
     selected = match_case(selected, (*default, *extra))
     _require_known(selected, default, extra)
     unwanted = _unwanted(request.relation_types, relations)
@@ -191,7 +191,7 @@ def _unwanted(wanted: Collection[str] | None, relations: Sequence[str]) -> froze
     if not relations:
         message = f"relation types {', '.join(wanted)}, but no relation model is loaded. Load one with --relations."
         raise UsageError(message, code="no-relation-model", value=tuple(wanted))
-    names = match_case(listed(wanted), relations)
+    names = match_case(as_names(wanted), relations)
     _require_known(names, relations, ())
     return frozenset(relations) - set(names)
 
@@ -209,7 +209,7 @@ def parse_overlaps(name: str | None) -> Overlaps | None:
 
 def parse_rules(names: Collection[str]) -> frozenset[str]:
     """Names of rules, also several with commas between them; UsageError for an unknown one."""
-    rules = frozenset(name.strip() for part in listed(names) for name in part.split(",") if name.strip())
+    rules = frozenset(name.strip() for part in as_names(names) for name in part.split(",") if name.strip())
     for name in sorted(rules - {*RULES, ALL_RULES}):
         message = f"unknown rule {name!r}. Rules: {', '.join((*RULES, ALL_RULES))}."
         raise UsageError(message, code="unknown-rule", value=name)

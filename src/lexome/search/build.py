@@ -21,7 +21,7 @@ from lexome.corpus.sentences import split_sentences
 from lexome.document import Document, Passage, Range, Span
 from lexome.errors import FormatError, SearchIndexError, UsageError
 from lexome.files import fingerprint, refuse_other_settings
-from lexome.formats import Paths, Tally, listed_paths, read
+from lexome.formats import Paths, Tally, as_paths, read
 from lexome.infer.bulk import inputs_by_name, merge_rejects
 from lexome.infer.embed import POOLINGS
 from lexome.infer.predictor import Predictor, identity_of
@@ -101,7 +101,7 @@ def index(
     An index made with other settings or another encoder is refused, or with `redo` made anew. Bad documents of all its
     files, also of those that earlier runs read, are in `rejects`; without it the first one raises.
     """
-    inputs, out = listed_paths(inputs), Path(out)
+    inputs, out = as_paths(inputs), Path(out)
     embed, rejects = (None if path is None else Path(path) for path in (embed, rejects))
     if pooling not in POOLINGS:
         message = f"pooling is {pooling!r}; expected one of {', '.join(POOLINGS)}."

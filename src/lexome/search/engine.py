@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lexome.concepts.index import default_index
-from lexome.document import Range, listed, shorten
+from lexome.document import Range, as_names, shorten
 from lexome.errors import SearchIndexError, UsageError
 from lexome.infer.predictor import Predictor, identity_of
 from lexome.search import storage
@@ -51,7 +51,7 @@ class Filters:
 
     def __post_init__(self) -> None:
         for name in ("concepts", "types", "journals"):
-            object.__setattr__(self, name, listed(getattr(self, name)))
+            object.__setattr__(self, name, as_names(getattr(self, name)))
 
     @property
     def by_mention(self) -> bool:
@@ -275,7 +275,7 @@ class Index:
         a name, and every type. By default passages are ranked by words and vectors if the index has vectors, else by
         words. `limit` 0 gives all.
         """
-        filters = Filters(listed(concepts), listed(types), years, listed(journals))
+        filters = Filters(as_names(concepts), as_names(types), years, as_names(journals))
         _check_query(query, filters, limit)
         if method is not None and method not in METHODS:
             message = f"method is {method!r}; expected one of {', '.join(METHODS)}."

@@ -7,7 +7,7 @@ from math import isnan
 from pathlib import Path
 from typing import Any
 
-from lexome.document import listed, shorten
+from lexome.document import as_names, shorten
 from lexome.errors import UsageError
 from lexome.tasks.evaluation.annotations import (
     ALTERNATIVE,
@@ -120,7 +120,7 @@ def compare(
 ) -> Evaluation:
     """The evaluation of predicted documents on gold ones; `only` names the types and labels to score."""
     resampling = resampling if resampling is not None else Resampling()
-    only = None if only is None else listed(only)
+    only = None if only is None else as_names(only)
     pairs = pair_documents(predicted, gold)
     results, differences, notes = _apply_metrics(pairs, only)
     if not results:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TypeVar
 
-from lexome.document import Document, Range, listed
+from lexome.document import Document, Range, as_names
 from lexome.errors import UsageError
 
 Key = TypeVar("Key")
@@ -170,7 +170,7 @@ Mentions = Iterable[Mention]
 
 def mentions(doc: Document, types: str | Collection[str] | None = None) -> list[Mention]:
     """The document's distinct mentions of these types, or of all, in reading order."""
-    types = None if types is None else listed(types)
+    types = None if types is None else as_names(types)
     distinct = {
         Mention(span.type, merge_parts(span.parts)) for span in doc.spans if types is None or span.type in types
     }

@@ -39,6 +39,10 @@ def test_names_are_resolved_in_the_package_and_in_folders(models: Path) -> None:
             function(search_path=[models / "nowhere"])
 
 
+def test_the_search_path_may_be_one_folder_as_text(models: Path) -> None:
+    assert list_models(search_path=str(models)) == list_models(search_path=[models])
+
+
 def test_a_path_stays_a_path(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert resolve_model(models / "genes") == models / "genes"
     assert resolve_model("models/missing") == Path("models/missing")

@@ -41,7 +41,7 @@ _RECORD_CLASSES = {"1": "Chemical", "3": "Disease", "4": "Species"}
 _SYNONYM = re.compile(r'"((?:[^"\\]|\\.)*)"\s*([A-Z]*)')
 _ESCAPE = re.compile(r"\\(.)")
 _QUOTE = re.compile(r'(?<!\\)"')
-_TAXON = re.compile(r"NCBITaxon:\d+")
+_TAXON = re.compile(r"NCBITaxon:[0-9]+")
 _BINOMIAL = re.compile(r"([A-Z])[a-z]+ ([a-z-]{3,})")
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lexome.errors import CheckpointError, LexomeError, UsageError
+from lexome.formats import Paths, as_paths
 from lexome.infer.annotator import default_model
 from lexome.infer.predictor import SETTINGS, read_settings
 
@@ -53,7 +54,7 @@ class NamedModel:
         return {**asdict(self), "folder": str(self.folder), "card": None if self.card is None else str(self.card)}
 
 
-def resolve_model(name: str | Path, *, search_path: Sequence[Path] | None = None) -> Path:
+def resolve_model(name: str | Path, *, search_path: Paths | None = None) -> Path:
     """The folder of a model, given by its name or by its path; UsageError lists the names there are."""
     path = Path(name)
     if _is_model(path) or len(path.parts) != 1:
@@ -79,7 +80,7 @@ def resolve_model(name: str | Path, *, search_path: Sequence[Path] | None = None
     raise UsageError(message, code="unknown-model", value=str(name))
 
 
-def find_readers(*, search_path: Sequence[Path] | None = None) -> list[Path]:
+def find_readers(*, search_path: Paths | None = None) -> list[Path]:
     """The readers that answer questions unless others are given: exported models named reader and reader-yesno."""
     folders = _search_path() if search_path is None else _existing(search_path)
     names = (READER, YES_NO_READER)
@@ -87,25 +88,26 @@ def find_readers(*, search_path: Sequence[Path] | None = None) -> list[Path]:
     return [found[0] for found in places if found]
 
 
-def list_models(*, search_path: Sequence[Path] | None = None) -> list[NamedModel]:
+def list_models(*, search_path: Paths | None = None) -> list[NamedModel]:
     """The models that can be used by name: the package's, then those of the search path, in order of their names."""
     return list(_models(_search_path() if search_path is None else _existing(search_path)))
 
 
-def with_relations(folders: Sequence[Path], *, search_path: Sequence[Path] | None = None) -> tuple[Path, ...]:
+def with_relations(folders: Sequence[Path], *, search_path: Paths | None = None) -> tuple[Path, ...]:
     """The models with the one named relations beside them; UsageError if it is not there."""
     folder = resolve_model(RELATIONS, search_path=search_path)
     present = {path.resolve() for path in folders}
     return tuple(folders) if folder.resolve() in present else (*folders, folder)
 
 
-def _existing(search_path: Sequence[Path]) -> Sequence[Path]:
+def _existing(search_path: Paths) -> Sequence[Path]:
     """The folders that were given; UsageError if one is not there."""
-    for folder in search_path:
+    folders = as_paths(search_path)
+    for folder in folders:
         if not folder.is_dir():
             message = f"{folder}: no such folder; expected one with models. Check the path of --models-path."
             raise UsageError(message, code="missing-folder", value=folder)
-    return search_path
+    return folders
 
 
 def _search_path() -> tuple[Path, ...]:

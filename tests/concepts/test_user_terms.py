@@ -113,7 +113,7 @@ def test_names_that_excel_has_spoiled_and_sheets_of_notes_are_left_out(tmp_path:
     index = open_terms(tmp_path / "a.xlsx")
     assert [(one.id, one.names) for one in index.concepts()] == [("local:672", ("BRCA1", "BRCC"))]
     dropped = dropped_terms(index)
-    assert dropped["a.xlsx: name that Excel made a date or an error of"] == 3
+    assert dropped["a.xlsx: name that Excel turned into a date or an error"] == 3
     assert dropped["a.xlsx: sheet or file without columns of ids and names"] == 1
 
 

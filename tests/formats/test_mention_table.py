@@ -3,6 +3,7 @@
 import csv
 import io
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from strategies import documents
 
 import lexome
-from lexome import Document, Passage, Span, Tally
+from lexome import Attribute, Document, Passage, Span, Tally
 from lexome.formats import get_format
 from lexome.formats.mention_table import COLUMNS
 from lexome.metadata import Metadata
@@ -113,6 +114,16 @@ def test_an_excel_table_holds_any_text(tmp_path: Path) -> None:
     assert sheet["F2"].value == text.replace("\x1b", "\ufffd")
     assert sheet["F3"].value == "\U0001f600" * 16_383
     assert tally.notes["cell cut to 32,767 characters"] == 1
+
+
+def test_an_excel_table_has_more_columns_than_letters(tmp_path: Path) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    names = tuple(f"column {number}" for number in range(800))
+    attributes = tuple(Attribute(f"A{number}", "T1", name, str(number)) for number, name in enumerate(names))
+    lexome.write(tmp_path / "m.xlsx", [replace(DOC, attributes=attributes)], attributes=names)
+    header, row, *_ = openpyxl.load_workbook(tmp_path / "m.xlsx").active.iter_rows(values_only=True)
+    assert header[-800:] == names
+    assert row[-800:] == tuple(map(str, range(800)))
 
 
 @pytest.mark.parametrize("name", ["m.csv", "m.tsv", "m.xlsx"])

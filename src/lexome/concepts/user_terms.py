@@ -169,7 +169,7 @@ def _term(id: str, cells: list[str], at: Mapping[str, tuple[int, ...]], type: st
     names = [*values.get("name", [""]), *synonyms]
     preferred, *others = ("" if _SPOILED.fullmatch(name) else name for name in names)
     if spoiled := sum(_SPOILED.fullmatch(name) is not None for name in names):
-        dropped["name that Excel made a date or an error of"] += spoiled
+        dropped["name that Excel turned into a date or an error"] += spoiled
     xrefs = tuple(to_curie(part) for cell in values.get("xrefs", ()) for part in _split(cell) if part.strip())
     cell = next(filter(None, values.get("taxon", ())), None)
     taxon = None if cell is None else taxon_curie(cell, dropped)

@@ -190,7 +190,7 @@ def _attribute_values(doc: Document) -> dict[tuple[str, str], list[str]]:
     return values
 
 
-def listed_attributes(names: str | tuple[str, ...]) -> tuple[str, ...]:
+def attribute_names(names: str | tuple[str, ...]) -> tuple[str, ...]:
     """The names of attributes in a list separated by commas, as the command line has them."""
     return tuple(filter(None, map(str.strip, names.split(",")))) if isinstance(names, str) else names
 
@@ -373,9 +373,9 @@ def write_csv(
     """One row per mention, relation or label, or with `counts` one per concept, name, pair or label.
 
     `escape` puts an apostrophe before text that a spreadsheet would run as a formula. `bom` begins the file with a
-    byte order mark, without which Excel reads UTF-8 as Windows-1252. `attributes` are names of
-    attributes of mentions that are further columns, separated by commas. `preferred_name` is a function from a concept
-    id to its name, for the column name; from the command line it cannot be set.
+    byte order mark, without which Excel reads UTF-8 as Windows-1252. `attributes` are names of attributes of mentions
+    that are further columns, separated by commas. `preferred_name` is a function from a concept id to its name, for the
+    column name; from the command line it cannot be set.
     """
     if bom:
         stream.write(BOM_UTF8)
@@ -388,7 +388,7 @@ def write_csv(
         escape=escape,
         preferred_name=preferred_name,
         table=table,
-        attributes=listed_attributes(attributes),
+        attributes=attribute_names(attributes),
     )
 
 
@@ -413,7 +413,7 @@ def write_tsv(
         escape=escape,
         preferred_name=preferred_name,
         table=table,
-        attributes=listed_attributes(attributes),
+        attributes=attribute_names(attributes),
     )
 
 

@@ -8,18 +8,19 @@ import tempfile
 import zipfile
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from importlib.util import find_spec
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
+from string import ascii_uppercase
 from typing import Any, BinaryIO, Literal
 from xml.sax.saxutils import escape
 
 from lexome.document import Document, lay_out, shorten
 from lexome.errors import BadDocument, FormatError, MissingExtraError
 from lexome.formats.labeled_table import read_rows
-from lexome.formats.mention_table import Cell, PreferredName, Table, listed_attributes, table_rows
+from lexome.formats.mention_table import Cell, PreferredName, Table, attribute_names, table_rows
 from lexome.formats.rows import TableRow
 from lexome.formats.streams import BLOCK_BYTES, Source, too_large
 from lexome.formats.tally import Tally
@@ -176,7 +177,7 @@ def read_pdf(source: Source, *, tally: Tally) -> Iterator[Document]:
 # Excel workbooks: labeled texts in, tables of mentions, relations or labels out
 
 
-MAX_ROWS = 1 << 20  # of a sheet, by the file format
+MAX_ROWS, MAX_COLUMNS = 1 << 20, 1 << 14  # of a sheet, by the file format
 MAX_CELL = 32_767  # characters, those beyond U+FFFF counted twice
 _ILLEGAL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 
@@ -222,7 +223,7 @@ def write_xlsx(
     preferred_name: PreferredName | None = None,
 ) -> None:
     """One row per mention, relation or label, or with `counts` one per concept, name, pair or label; no formulas."""
-    names = listed_attributes(attributes)
+    names = attribute_names(attributes)
     rows = table_rows(docs, counts=counts, preferred_name=preferred_name, tally=tally, table=table, attributes=names)
     # Without times, so that the same documents give the same bytes; without temporary files, whose disk may be full.
     with zipfile.ZipFile(stream, "w") as archive:
@@ -238,12 +239,22 @@ def write_xlsx(
                         code="too-large",
                         value=MAX_ROWS,
                     )
-                cells = (
-                    _cell(f"{letter}{number}", value, tally)
-                    for letter, value in zip(_LETTERS[: len(row)], row, strict=True)
-                )
+                if len(row) > MAX_COLUMNS:
+                    raise FormatError(
+                        f"the table has {len(row):,} columns; the limit of Excel is {MAX_COLUMNS:,}. Write it as csv.",
+                        code="too-large",
+                        value=len(row),
+                    )
+                cells = (_cell(f"{_column(place)}{number}", value, tally) for place, value in enumerate(row))
                 sheet.write(f'<row r="{number}">{"".join(cells)}</row>'.encode())
             sheet.write(_SHEET_END)
+
+
+@cache
+def _column(place: int) -> str:
+    """The letters of a column, counted from 0: A to Z, then AA."""
+    before, letter = divmod(place, len(ascii_uppercase))
+    return (_column(before - 1) if before else "") + ascii_uppercase[letter]
 
 
 def _entry(name: str) -> zipfile.ZipInfo:
@@ -267,7 +278,6 @@ def _cell(place: str, value: Cell, tally: Tally) -> str:
     return f'<c r="{place}" t="inlineStr"><is><t xml:space="preserve">{content}</t></is></c>' if text else ""
 
 
-_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _XML = '<?xml version="1.0" encoding="UTF-8" standalone="yes"?>\n'
 _OPEN, _MAIN = "http://schemas.openxmlformats.org", "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
 _TYPES, _LINKS = f"{_OPEN}/package/2006/content-types", f"{_OPEN}/package/2006/relationships"

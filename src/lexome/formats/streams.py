@@ -174,7 +174,7 @@ def decode(raw: bytes, encoding: str = "utf-8") -> str:
             value=error.start,
         ) from None
     except (LookupError, UnicodeError):
-        # Python has codecs that are none of text, such as zip, or of no file, such as punycode.
+        # Python also has codecs that are not for text, such as zip, or not for files, such as punycode.
         message = f"unknown encoding {encoding!r}; expected one such as utf-8 or latin-1."
         raise UsageError(message, code="unknown-encoding", value=encoding) from None
 

@@ -394,7 +394,7 @@ def open_session(path: Path, threads: int | None) -> Any:
     """An ONNX session on all usable cores, or on `threads`."""
     # Each has buffers of its own: thousands of them would fill the memory.
     if threads is not None and not 1 <= threads <= MAX_THREADS:
-        message = f"{threads:,} threads; expected 1 to {MAX_THREADS:,}, and at most one per core is of use."
+        message = f"{threads:,} threads; expected 1 to {MAX_THREADS:,}. More than one per core do not help."
         raise UsageError(message, code="invalid-threads", value=threads)
     import onnxruntime
 

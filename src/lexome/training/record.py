@@ -60,7 +60,7 @@ class FinetuneRecord:
     labels, bias  label counts of the training data, and the fraction that are not the majority label
     notes         counts of annotations that the examples cannot represent
     kept          whether the weights are still on disk
-    processes     that shared the run
+    processes     the number of processes that shared the run
     """
 
     name: str

@@ -422,7 +422,7 @@ _SHORT = "The text has very few words. Names are recognized by their context: pa
 
 
 def describe_concerns(docs: Sequence[Document]) -> list[str]:
-    """What to know of texts on which models do badly, in sentences; none for most."""
+    """Warnings about texts that models read badly, in sentences; none for most texts."""
     concerns = Counter[str]()
     for doc in docs:
         words = len(_WORD.findall(_beginning(doc)))

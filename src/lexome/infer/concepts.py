@@ -117,9 +117,9 @@ class Concepts:
         self.types = self.finder.types if self.finder is not None else ()
 
     def unused(self, types: Collection[str]) -> Counter[str]:
-        """What to tell about the user's dictionaries none of whose types is of mentions of these types.
+        """Notes on the user's dictionaries whose types are none of these types of mentions, with their numbers of terms.
 
-        Their terms are in no result, unless names are found too.
+        Unless names are found too, no result has a term of theirs.
         """
         if self.options.find:
             return Counter()

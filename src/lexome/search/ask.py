@@ -131,7 +131,7 @@ class AskResult:
 
 
 def hedge(reader: str, probability: float) -> str | None:
-    """That a best answer of this probability is more likely wrong than right; None where it is not."""
+    """A warning that a best answer of this probability is more likely wrong than right; None where it is not."""
     return None if probability >= UNSURE else f"{reader} is not sure. What it considers, with probabilities:"
 
 

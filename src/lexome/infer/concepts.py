@@ -117,7 +117,7 @@ class Concepts:
         self.types = self.finder.types if self.finder is not None else ()
 
     def unused(self, types: Collection[str]) -> Counter[str]:
-        """Notes on the user's dictionaries whose types are none of these types of mentions, with their numbers of terms.
+        """Notes on the user's dictionaries of types that no mention has, with their numbers of terms.
 
         Unless names are found too, no result has a term of theirs.
         """

@@ -359,7 +359,7 @@ def custom_head(model: nn.Module, architecture: str) -> str | None:
 
 
 def render_card(card: Card, *, kind: str, facts: Mapping[str, str], head: str | None = None) -> str:
-    """The text of README.md; `facts` are derived from the model: its size, its architecture, and a custom head.
+    """The text of README.md; `facts` are derived from the model, and `head` is one that transformers has no class for.
 
     Metadata claims a pipeline of transformers only for models whose results are the same there.
     """

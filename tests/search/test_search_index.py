@@ -577,6 +577,13 @@ def test_the_rejects_are_those_of_all_files_and_quiet_still_tells_of_them(tmp_pa
     assert not rejects.exists()
 
 
+def test_a_document_whose_names_are_not_unicode_is_rejected_alone(tmp_path: Path) -> None:
+    lines = [json.dumps({"id": name, "text": "BRCA1 is lost."}) for name in ("\ud800", "good")]
+    (tmp_path / "docs.jsonl").write_text("\n".join(lines))
+    result = index([tmp_path / "docs.jsonl"], tmp_path / "index", rejects=tmp_path / "rejects", progress_shown=False)
+    assert (dict(result.tally.rejected), found(tmp_path / "index", "brca1")) == ({"not_unicode": 1}, ["good"])
+
+
 def test_a_damaged_file_does_not_keep_others_from_the_index(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     write(tmp_path / "docs" / "good.jsonl", [DOCS[0]])

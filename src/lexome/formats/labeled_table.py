@@ -10,7 +10,7 @@ from typing import Literal
 from lexome.document import Document, lay_out, shorten
 from lexome.errors import BadDocument, FormatError
 from lexome.formats.rows import TableRow, csv_rows, tsv_rows
-from lexome.formats.streams import Source, uncompressed_name
+from lexome.formats.streams import Source, printable_name, uncompressed_name
 from lexome.formats.tally import Tally
 from lexome.metadata import Metadata
 
@@ -124,7 +124,9 @@ def read_rows(
         ) from None
     # Inside an archive ids begin with the folders too, because folds have the same file names.
     member = source.member
-    file = (source.stem if member is None else uncompressed_name(member).rpartition(".")[0] or member) + part
+    file = (
+        source.stem if member is None else uncompressed_name(printable_name(member)).rpartition(".")[0] or member
+    ) + part
     for row in rows if has_header else chain((first,), rows):
         if has_header and row.raw == first.raw:
             tally.note("header repeated between rows")

@@ -11,14 +11,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import groupby, islice
+from functools import partial
+from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from lexome.corpus.sentences import split_sentences
-from lexome.document import Document, Passage, Range, Span
+from lexome.document import Document, Passage, Range, Span, encode_utf8
 from lexome.errors import FormatError, SearchIndexError, UsageError
 from lexome.files import fingerprint, refuse_other_settings
 from lexome.formats import Paths, Tally, as_paths, read
@@ -272,7 +273,7 @@ def _index_files(
                 # A file that is resumed is read from its beginning.
                 tally.redirect(_rejects_of(one.name, rejects))
             try:
-                docs = read(one.files, from_, tally=tally, options_if_supported=options)
+                docs = _storable(read(one.files, from_, tally=tally, options_if_supported=options), tally)
                 yield from ((one, doc) for doc in islice(docs, one.done, None))
             except FormatError as error:
                 tally.failures.append(str(error))
@@ -288,6 +289,20 @@ def _index_files(
                 flush()
         if waiting:
             flush()
+
+
+def _storable(docs: Iterable[Document], tally: Tally) -> Iterator[Document]:
+    """The documents that a database can hold; one with a lone surrogate in a name, as JSON may have, is rejected."""
+    for doc in docs:
+        yield from tally.accept(partial(_require_unicode, doc), where=f"document {doc.id!r}", id=doc.id)
+
+
+def _require_unicode(doc: Document) -> Document:
+    journal = doc.meta.journal
+    names = [doc.id, *(passage.kind for passage in doc.passages), (journal and journal.title) or ""]
+    names += [(journal and journal.abbreviation) or "", *(span.type for span in doc.spans)]
+    encode_utf8("\n".join(chain(names, *(span.concepts for span in doc.spans))))
+    return doc
 
 
 def _write_batch(

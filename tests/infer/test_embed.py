@@ -135,6 +135,14 @@ def test_bad_documents_are_set_aside(predictor: Predictor, docs: Path, tmp_path:
     assert (done.vectors, done.tally.rejected) == (4, {"malformed_json": 1})
 
 
+@pytest.mark.parametrize("name", ["v.npy", "v.parquet"])
+def test_an_id_that_is_not_unicode_rejects_its_document_alone(predictor: Predictor, tmp_path: Path, name: str) -> None:
+    lines = [json.dumps({"id": id_, "text": "BRCA1 is lost."}) for id_ in ("\ud800", "good")]
+    (tmp_path / "docs.jsonl").write_text("\n".join(lines))
+    result = embed(predictor, [tmp_path / "docs.jsonl"], tmp_path / name, rejects=tmp_path / "r", progress_shown=False)
+    assert (result.vectors, dict(result.tally.rejected)) == (1, {"not_unicode": 1})
+
+
 @pytest.mark.parametrize(
     ("options", "code", "value"),
     [({"unit": "word"}, "unknown-unit", "word"), ({"pooling": "max"}, "unknown-pooling", "max")],

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -13,7 +14,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from lexome.corpus.sentences import with_sentences
-from lexome.document import Document
+from lexome.document import Document, encode_utf8
 from lexome.errors import FormatError, UsageError
 from lexome.files import atomic_write
 from lexome.formats import Paths, Tally, as_paths, expand, read
@@ -79,7 +80,7 @@ def embed(
         total = sum(path.stat().st_size for path in files if path.is_file())
         bar = progress("embedding", total=total, position=lambda: tally.bytes_read, shown=progress_shown)
         with bar as track, vector_file(out, predictor.settings.width) as write:
-            for texts in _tokenize(predictor, _units(track(docs), unit), result):
+            for texts in _tokenize(predictor, _units(_with_unicode_ids(track(docs), tally), unit), result):
                 vectors = _embed_texts(predictor, [ids for _, ids in texts], result, pooling=pooling, batch=batch)
                 if normalize:
                     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -93,6 +94,17 @@ def embed(
                 message = f"every document was rejected ({reasons}); see {tally.rejects_path}. No vectors were written."
                 raise FormatError(message, code="all-rejected", value=tally.rejects_path)
     return result
+
+
+def _with_unicode_ids(docs: Iterable[Document], tally: Tally) -> Iterator[Document]:
+    """The documents whose ids a file can hold; one with a lone surrogate, as JSON may have, is rejected."""
+
+    def check(doc: Document) -> Document:
+        encode_utf8(doc.id, "the id")
+        return doc
+
+    for doc in docs:
+        yield from tally.accept(partial(check, doc), where=f"document {doc.id!r}", id=doc.id)
 
 
 def _units(docs: Iterable[Document], unit: str) -> Iterator[tuple[str, str]]:

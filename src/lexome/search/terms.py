@@ -135,8 +135,8 @@ _MORE_STOP_WORDS = """
     who whom whose why will with would you your about between during each any all also only other
 """
 OPERATORS = ("AND", "OR", "NOT")
-# As in PubMed: BRCA1[Title], breast neoplasms[MeSH Terms].
 _WILDCARD = re.compile(r"\w\*(?!\w)")
+# As in PubMed: BRCA1[Title], breast neoplasms[MeSH Terms].
 _FIELD_TAG = re.compile(r"\w\[[A-Za-z][A-Za-z /]+\]")
 STOP_WORDS = COMMON["en"] | frozenset(_MORE_STOP_WORDS.split())
 
@@ -174,18 +174,23 @@ def query_terms(text: str) -> dict[str, None]:
 
 
 def describe_syntax(query: str) -> str | None:
-    """What in a query looks like syntax of other search engines, and that it has no meaning here; None for plain words.
+    """A note on what looks like the query syntax of other search engines, and is ignored; None for plain words.
 
     >>> describe_syntax('"breast cancer" AND PARP*')
-    'No syntax is known: quotation marks, AND, * are ignored. Passages with more of the words come first.'
+    'There is no query syntax; ignored: quotation marks, AND, *. Passages with more of the words come first.'
     """
     words = query.split()
-    found = ["quotation marks"] * (query.count('"') > 1) + [name for name in OPERATORS if name in words[1:]]
-    found += ["*"] * bool(_WILDCARD.search(query)) + ["parentheses"] * query.lstrip().startswith("(")
-    found += ["field tags"] * bool(_FIELD_TAG.search(query))
-    if not found:
+    present = {
+        "quotation marks": query.count('"') > 1,
+        **{operator: operator in words[1:] for operator in OPERATORS},
+        "*": _WILDCARD.search(query) is not None,
+        "parentheses": query.lstrip().startswith("("),
+        "field tags": _FIELD_TAG.search(query) is not None,
+    }
+    ignored = [name for name, is_present in present.items() if is_present]
+    if not ignored:
         return None
-    return f"No syntax is known: {', '.join(found)} are ignored. Passages with more of the words come first."
+    return f"There is no query syntax; ignored: {', '.join(ignored)}. Passages with more of the words come first."
 
 
 def matching_ranges(text: str, wanted: dict[str, None]) -> list[Range]:

@@ -1,4 +1,4 @@
-"""Documents on several threads at once, or a few on one: the same results in order, and nothing left behind."""
+"""Documents on several threads: the same results in the same order, and no thread left behind."""
 
 import shutil
 import threading

@@ -1,4 +1,4 @@
-"""Kernels that give the same bits are chosen for a GPU, and left alone afterwards."""
+"""Deterministic kernels are chosen for a GPU, and the settings are restored afterwards."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Rounding while a model learns: the same numbers as an int8 export has, for the last part of a run alone."""
+"""Quantization-aware training: the numbers of an int8 export, in the last part of a run alone."""
 
 import json
 from pathlib import Path

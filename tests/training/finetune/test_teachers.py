@@ -1,4 +1,4 @@
-"""Teachers: what they say of text without labels is learned, and everything they must have in common is asked for."""
+"""Knowledge distillation: soft labels of teachers on unlabeled text, and what teacher and student must share."""
 
 import json
 import shutil

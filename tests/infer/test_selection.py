@@ -1,4 +1,4 @@
-"""Only what is asked for is found: types, least scores, and what leans on them."""
+"""Selection by type and minimum score, and what depends on the mentions that are left out."""
 
 from copy import copy
 from dataclasses import replace

@@ -79,6 +79,16 @@ def test_names_stand_in_the_order_of_the_concepts(tmp_path: Path) -> None:
     assert row[-2:] == ["NCBIGene:1; NCBIGene:672; NCBIGene:2", "; BRCA1 DNA repair associated; "]
 
 
+@pytest.mark.parametrize("counts", [False, True])
+def test_an_excel_table_has_the_cells_of_csv(tmp_path: Path, counts: bool) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    for name, options in (("m.csv", {"escape": False}), ("m.xlsx", {})):
+        lexome.write(tmp_path / name, [DOC, SECOND], counts=counts, preferred_name=NAMES.get, **options)
+    sheet = openpyxl.load_workbook(tmp_path / "m.xlsx").active
+    cells = [["" if cell is None else str(cell) for cell in row] for row in sheet.iter_rows(values_only=True)]
+    assert cells == rows(tmp_path / "m.csv")
+
+
 def test_an_excel_table_holds_formulas_as_text(tmp_path: Path) -> None:
     openpyxl = pytest.importorskip("openpyxl")
     lexome.write(tmp_path / "m.xlsx", [DOC])

@@ -49,6 +49,13 @@ def test_an_error_says_what_the_table_has_and_lacks(tmp_path: Path, text: str, c
     assert error.value.code == code
 
 
+def test_what_is_ignored_in_an_id_is_noted(tmp_path: Path) -> None:
+    tally = Tally()
+    text = "name,type,concept\nTP53,Gene,7157(Tax:9606)\n"
+    assert rows(tmp_path / "a.csv", text, tally) == [("a-2", "TP53", "Gene", ("NCBIGene:7157",))]
+    assert tally.notes == {"taxon of a gene id ignored": 1}
+
+
 def test_rows_without_a_name_are_rejected_and_other_columns_counted(tmp_path: Path) -> None:
     tally = Tally(tmp_path / "rejects.jsonl")
     assert len(rows(tmp_path / "a.csv", "name,clone\nBRCA1,x\n ,y\n", tally, type="Gene")) == 1

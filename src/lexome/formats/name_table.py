@@ -186,15 +186,25 @@ def read(source: Source, *, tally: Tally, type: str = "") -> Iterator[Document]:
                 "with --type TYPE (in Python: type=), or add a column called type."
             )
             raise FormatError(message, code="missing-type", value=source.name)
-        others = _other_columns(table)
+        layout = _Layout(at, _other_columns(table), default, source.stem)
         unread = {} if table.columns is None else dict(enumerate(table.header))
-        ignored = [name for place, name in unread.items() if place not in {*at.values(), *others}]
+        ignored = [name for place, name in unread.items() if place not in {*at.values(), *layout.others}]
         for row, cells in table.rows:
-            make = partial(_mention, row, cells, at, others, default, source.stem)
+            make = partial(_mention, row, cells, layout, tally)
             for doc in tally.accept(make, where=f"{source.name}, line {row.line}", raw=row.raw):
                 for name in ignored:
                     tally.note(f"column {name!r} ignored")
                 yield doc
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Where the cells of a mention are, the user's other columns, the type of names without one, and the file."""
+
+    at: Mapping[str, int]
+    others: Mapping[int, str]
+    type: str
+    file: str
 
 
 def _places(table: NameTable) -> dict[str, int]:
@@ -227,24 +237,27 @@ def _other_columns(table: NameTable) -> dict[int, str]:
     }
 
 
-def _mention(
-    row: TableRow, cells: list[str], at: Mapping[str, int], others: Mapping[int, str], type: str, file: str
-) -> Document:
+def _mention(row: TableRow, cells: list[str], layout: _Layout, tally: Tally) -> Document:
     if row.problem is not None:
         raise row.problem
-    values = {meaning: cells[position] if position < len(cells) else "" for meaning, position in at.items()}
-    text, type = values["mention"], values.get("type") or type
+    values = {meaning: cells[place] if place < len(cells) else "" for meaning, place in layout.at.items()}
+    text, type = values["mention"], values.get("type") or layout.type
     if not text or not type:
         missing = "name" if not text else "type"
         raise BadDocument(f"no_{missing}", f"the row has no {missing}: {shorten(', '.join(cells))}", value=missing)
-    concepts = tuple(chain.from_iterable(parse_ids(part, None)[0] for part in values.get("concept", "").split(";")))
+    concepts: dict[str, None] = {}
+    for part in values.get("concept", "").split(";"):
+        ids, notes = parse_ids(part, None)
+        concepts |= dict.fromkeys(ids)
+        for note in notes:
+            tally.note(note)
     pmid = values.get("pmid", "")
-    name = values.get("document") or pmid or f"{file}-{row.line}"
-    span = Span("T1", type, ((0, len(text)),), text, tuple(dict.fromkeys(concepts)))
+    name = values.get("document") or pmid or f"{layout.file}-{row.line}"
+    span = Span("T1", type, ((0, len(text)),), text, tuple(concepts))
     attributes = tuple(
-        Attribute(f"A{number}", "T1", column, cells[position])
-        for number, (position, column) in enumerate(others.items(), 1)
-        if position < len(cells) and cells[position]
+        Attribute(f"A{number}", "T1", column, cells[place])
+        for number, (place, column) in enumerate(layout.others.items(), 1)
+        if place < len(cells) and cells[place]
     )
     return Document(name, (Passage(0, text),), (span,), attributes=attributes, meta=Metadata(pmid=pmid or None))
 

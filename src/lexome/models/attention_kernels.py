@@ -1,4 +1,4 @@
-"""Triton kernels of attention.py: one program per head and tile of tokens of one sequence.
+"""Triton kernels of the attention in encoder.py: one program per head and tile of tokens of one sequence.
 
 A tile is (its first token, the start of its sequence, the end of its sequence); a tile of zeros is padding.
 

@@ -57,7 +57,7 @@ def test_every_dictionary_has_a_license_and_is_in_the_readme() -> None:
         ("Candida auris", "Species", "NCBITaxon:498019"),
         ("AAV9", "Species", "NCBITaxon:235455"),
         ("natalizumab", "Chemical", "mesh:D000069442"),
-        ("entecavir", "Chemical", "mesh:C413685"),
+        ("dupilumab", "Chemical", "mesh:C582203"),
         ("Autism Spectrum Disorder", "Disease", "mesh:D000067877"),
         ("POTS", "Disease", "mesh:D054972"),
         ("HOTAIR", "Gene", "NCBIGene:100124700"),

@@ -37,7 +37,7 @@ def linking_gold() -> str:
         "test set",
         "type",
         "mentions",
-        "known to the shipped index",
+        "gold id in the shipped index",
         "shipped index",
         "with training mentions",
         "MEDIC",
@@ -90,8 +90,8 @@ def linking_calibration() -> str:
         )
         for row in stored("linking")["calibration"]
     ]
-    head = ("test set", "type", "mentions with candidates", "mean probability", "right")
-    return rows((*head, "expected calibration error", "probability of 0.9 or more (right)"), *lines)
+    head = ("test set", "type", "mentions with candidates", "mean probability", "accuracy")
+    return rows((*head, "expected calibration error", "with probability ≥ 0.9 (accuracy)"), *lines)
 
 
 def linking_species() -> str:
@@ -100,7 +100,7 @@ def linking_species() -> str:
         (row["set"], row["mentions"], *(f"{row[key]:.1f}%" for key in ("human", "species_right", "gene_right")))
         for row in stored("linking")["species"]
     ]
-    return rows(("test set", "mentions whose gene is a candidate", "human", "species right", "gene right"), *lines)
+    return rows(("test set", "mentions", "gold gene is human", "species accuracy", "gene accuracy"), *lines)
 
 
 def linking_genes() -> str:
@@ -116,14 +116,14 @@ def linking_genes() -> str:
         )
         for row in found
     ]
-    return rows(("test set", "", "known", "accuracy@1", "the same gene"), *lines)
+    return rows(("test set", "dictionary", "gold id known", "accuracy@1", "accuracy@1, same gene"), *lines)
 
 
 def linking_speed() -> str:
     """What linking costs."""
     cost = stored("linking")["cost"]
     lines = [
-        ("processor time of linking, of annotation's", f"{cost['linking_percent_of_annotation']:.1f}%"),
+        ("CPU time of linking, relative to annotation without it", f"{cost['linking_percent_of_annotation']:.1f}%"),
         ("mentions linked per second, one core", f"{cost['mentions_per_second']:,}"),
         ("opening the index", f"{cost['open_ms']:.0f} ms"),
         ("memory with the model loaded", f"{cost['annotator_loaded_mb']:.0f} MB"),
@@ -147,7 +147,7 @@ def abbreviations() -> str:
 
 
 def hard_cases() -> str:
-    """The hard cases and what the linker says."""
+    """The hard cases and the concepts that the linker gives."""
     result = stored("hard_cases")
     lines = []
     for case in result["cases"]:
@@ -157,7 +157,7 @@ def hard_cases() -> str:
         wrong = "" if case["said"] == case["expected"] else f" — expected {expected}"
         lines.append((case["kind"], text, f"{said}{wrong}", case["why"]))
     count = f"{result['right']} of {len(result['cases'])} are right.\n\n"
-    return count + rows(("kind", "text", "said", "why it is hard"), *lines)
+    return count + rows(("kind", "text", "linked to", "why it is hard"), *lines)
 
 
 TABLES = {

@@ -13,7 +13,7 @@ from torch._dynamo.testing import CompileCounter
 
 from lexome.errors import UsageError
 from lexome.models import encoder
-from lexome.models.encoder import Encoder, EncoderConfig, Packing, apply_rotary, init_weights, rotary_cos_sin
+from lexome.models.encoder import Encoder, EncoderConfig, Packing, apply_rotary, attend, init_weights, rotary_cos_sin
 from lexome.models.heads import MaskedLM
 
 BERT = EncoderConfig(vocab=VOCAB, layers=3, hidden_size=32, heads=4, intermediate_size=48, max_tokens=40)
@@ -97,6 +97,33 @@ def test_half_precision_stays_near(config: EncoderConfig) -> None:
     assert rough.dtype == torch.bfloat16
     for other in (mixed, rough):
         assert (exact - other.float()).abs().mean() < 0.02
+
+
+@FORMS
+def test_gradients_in_half_precision_stay_near(config: EncoderConfig) -> None:
+    encoder = seeded(config).eval()
+    ids_T, packing = batch()
+    weights = [weight for name, weight in encoder.named_parameters() if "qkv" in name]
+    assert weights
+    direction_TD = torch.randn(len(ids_T), config.hidden_size)
+
+    def gradients() -> Tensor:
+        loss = (encoder(ids_T, packing).float() * direction_TD).sum()
+        return torch.cat([one.flatten() for one in torch.autograd.grad(loss, weights)])
+
+    exact = gradients()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        mixed = gradients()
+    assert (exact - mixed).norm() < 0.05 * exact.norm()
+
+
+def test_attention_weights_in_half_precision_are_dropped_at_their_rate() -> None:
+    packing = Packing.of([64, 100])
+    ones_THK = torch.ones(100, 4, 8, dtype=torch.bfloat16, requires_grad=True)
+    torch.manual_seed(0)
+    context_THK = attend(ones_THK, ones_THK, ones_THK, packing, window=None, dropout=0.5).float()
+    assert context_THK.std() > 0.05
+    assert abs(context_THK.mean() - 1) < 0.05
 
 
 def test_rotary_angles_are_exact_where_bfloat16_cannot_count() -> None:

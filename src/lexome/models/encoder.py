@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from lexome.errors import UsageError, did_you_mean
@@ -301,14 +301,22 @@ def _attend_padded(
     if window is not None and window < length - 1:
         position_L = torch.arange(length, device=query_NLHK.device)
         mask_LL = (position_L[:, None] - position_L[None, :]).abs() <= window
-    context_NHLK = scaled_dot_product_attention(
-        query_NLHK.transpose(1, 2),
-        key_NLHK.transpose(1, 2),
-        value_NLHK.transpose(1, 2),
-        attn_mask=mask_LL,
-        dropout_p=dropout,
-    )
+    sides = (query_NLHK.transpose(1, 2), key_NLHK.transpose(1, 2), value_NLHK.transpose(1, 2))
+    trains_on_cpu = query_NLHK.device.type == "cpu" and torch.is_grad_enabled()
+    if trains_on_cpu and query_NLHK.dtype == torch.bfloat16 and mask_LL is None:
+        return _attend_by_products(*sides, dropout=dropout).transpose(1, 2)
+    context_NHLK = functional.scaled_dot_product_attention(*sides, attn_mask=mask_LL, dropout_p=dropout)
     return context_NHLK.transpose(1, 2)
+
+
+# The backward pass of torch's fused attention for CPUs is slow in bfloat16. One layer of 12 heads of 32, forward and
+# backward on one core with AMX: 48 sequences of 15 to 90 tokens take 96 ms as products and 267 ms fused, 8 abstracts
+# 87 and 110 ms. In float32, the fused one is faster.
+def _attend_by_products(query_NHLK: Tensor, key_NHLK: Tensor, value_NHLK: Tensor, *, dropout: float) -> Tensor:
+    """Attention as two matrix products with a float32 softmax between them."""
+    scores_NHLL = query_NHLK * query_NHLK.shape[-1] ** -0.5 @ key_NHLK.transpose(-1, -2)
+    weights_NHLL = functional.dropout(scores_NHLL.float().softmax(-1), dropout)
+    return weights_NHLL.to(value_NHLK.dtype) @ value_NHLK
 
 
 # tanh is used by poolers. gelu_tanh is the approximation that Google's and NVIDIA's first BERTs were trained with.

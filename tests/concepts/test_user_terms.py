@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from errors import raises
 
+from lexome.concepts.index_writer import MAX_CONCEPTS
 from lexome.concepts.user_terms import TERM, TermFinder, dropped_terms, open_terms, split_type
 from lexome.document import Attribute, Document, Passage, Span
 from lexome.errors import FormatError
@@ -179,6 +180,17 @@ def test_a_column_called_as_a_type_has_its_names(tmp_path: Path) -> None:
 def test_cells_beyond_the_columns_are_counted(tmp_path: Path) -> None:
     index = open_terms(written(tmp_path, "a.csv", "id,name\nL:1,red, dark\n"))
     assert dropped_terms(index) == {"a.csv: row with more cells than columns, which were ignored": 1}
+
+
+@pytest.mark.parametrize("type", ["Chemical", "Dye"])
+def test_a_name_of_too_many_concepts_is_counted_and_never_found(tmp_path: Path, type: str) -> None:
+    rows = "".join(f"L:{number}\tsame name\t{type}\n" for number in range(MAX_CONCEPTS + 1))
+    doc = Document("d", (Passage(0, "same name, red dye"),))
+    for others, expected in (("", []), ("L:999\tred dye\tOther\n", ["red dye"])):
+        index = open_terms(written(tmp_path, "a.tsv", rows + others))
+        assert dropped_terms(index) == {f"a.tsv: name of more than {MAX_CONCEPTS} concepts": MAX_CONCEPTS + 1}
+        assert index.find("same name") == index.near("same names", type) == ()
+        assert [span.text for span in TermFinder([index]).find(doc).spans] == expected
 
 
 def test_a_missing_dictionary_is_named(tmp_path: Path) -> None:

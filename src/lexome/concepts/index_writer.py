@@ -86,6 +86,8 @@ def write_index(
     sections |= _key_sections(keys)
     for type in sorted(set(near) & counts.concepts.keys()):
         rows = [(number, key) for number, key in keys if ordered[number].type == type]
+        if not rows:  # each name has too many concepts
+            continue
         sections |= {f"near.{type}.{part}": content for part, content in _near_sections(rows).items()}
     header = {
         "key_rules": KEY_RULES,
@@ -224,7 +226,9 @@ def _gram_rows(keys: Sequence[str], first: int, total: int) -> Numbers:
 def _distinct(numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """The distinct numbers, sorted; np.unique, which hashes first, takes ten times as long for millions."""
     ordered = np.sort(numbers)
-    distinct: npt.NDArray[Any] = ordered[np.append(True, ordered[1:] != ordered[:-1])]
+    is_first = np.ones(len(ordered), bool)
+    is_first[1:] = ordered[1:] != ordered[:-1]
+    distinct: npt.NDArray[Any] = ordered[is_first]
     return distinct
 
 

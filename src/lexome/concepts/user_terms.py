@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from lexome.concepts.index import MAGIC, TermIndex
-from lexome.concepts.index_writer import write_index
+from lexome.concepts.index_writer import MAX_CONCEPTS, write_index
 from lexome.concepts.matcher import CaseRule, NameMatcher
 from lexome.concepts.sources import SourceOptions, read_terms, taxon_curie, to_curie
 from lexome.concepts.terms import CURIE, Term, TermTable
@@ -106,7 +106,10 @@ def dropped_terms(index: TermIndex) -> Counter[str]:
     None of an index that `lexome build-terms` wrote, which said so then.
     """
     read = (one for one in index.dictionaries if "license" not in one)
-    return Counter({f"{one['name']}: {reason}": count for one in read for reason, count in one["dropped"].items()})
+    names = index.header["counts"]["dropped"]
+    return Counter(
+        {f"{one['name']}: {reason}": count for one in read for reason, count in {**one["dropped"], **names}.items()}
+    )
 
 
 def _read(path: Path, type: str | None, tally: Tally, dropped: Counter[str]) -> Iterator[Term]:
@@ -284,6 +287,8 @@ class TermFinder:
                 for owner in self._owners[list(hit.names)].tolist():
                     by_type.setdefault(self.types[self._type_numbers[owner]], {})[self._ids[owner]] = None
                 for type, concepts in by_type.items():
+                    if len(concepts) > MAX_CONCEPTS:
+                        continue
                     if type in wanted and not fixed[type].overlaps(start, end) and not longer[type].enclose(start, end):
                         text = passage.text[hit.start : hit.end]
                         added.append(Span(next(ids), type, ((start, end),), text, tuple(concepts)))

@@ -8,7 +8,8 @@ import pytest
 from errors import raises
 
 from lexome.concepts.index_writer import MAX_CONCEPTS
-from lexome.concepts.user_terms import TERM, TermFinder, dropped_terms, open_terms, split_type
+from lexome.concepts.linker import Linker
+from lexome.concepts.user_terms import TERM, TermFinder, disagreements, dropped_terms, open_terms, split_type
 from lexome.document import Attribute, Document, Passage, Span
 from lexome.errors import FormatError
 
@@ -222,6 +223,29 @@ def test_names_become_mentions_where_none_of_their_type_is(tmp_path: Path) -> No
     assert list(finder([found, doc])) == [found, found]
     assert [span.type for span in finder.find(doc, types=["Color"]).spans] == ["Color", "Gene"]
     assert finder.find(Document("empty")) == Document("empty")
+
+
+def test_the_first_of_dictionaries_that_disagree_decides(tmp_path: Path) -> None:
+    tables = (
+        "L:2\tblue dye\tChemical\nL:7\tred dye\tChemical\n",
+        "L:3\tBlue dye\tChemical\nL:7\tred dye\tReagent\nL:4\tblue dye\tColor\nL:5\tgreen dye\tChemical\n",
+    )
+    indexes = [open_terms(written(tmp_path, f"{number}.tsv", table)) for number, table in enumerate(tables)]
+    doc = TermFinder(indexes).find(Document("d", (Passage(0, "blue dye, red dye, green dye"),)))
+    found = [(span.text, span.type, span.concepts) for span in doc.spans]
+    assert found == [
+        ("blue dye", "Chemical", ("L:2",)),
+        ("blue dye", "Color", ("L:4",)),
+        ("red dye", "Chemical", ("L:7",)),
+        ("green dye", "Chemical", ("L:5",)),
+    ]
+    linked = Linker(indexes).link(doc, relink=True)
+    assert [(span.text, span.type, span.concepts) for span in linked.spans] == found
+    assert disagreements(indexes) == {
+        "1.tsv: name that has other ids in an earlier dictionary": 1,
+        "1.tsv: id that has another type in an earlier dictionary": 1,
+    }
+    assert disagreements(indexes[1:]) == disagreements(indexes[:1] * 2) == {}
 
 
 def test_predicted_mentions_give_way_to_names(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ each name is its own id.
 
 import re
 import tempfile
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -110,6 +111,27 @@ def dropped_terms(index: TermIndex) -> Counter[str]:
     return Counter(
         {f"{one['name']}: {reason}": count for one in read for reason, count in {**one["dropped"], **names}.items()}
     )
+
+
+def disagreements(indexes: Sequence[TermIndex]) -> Counter[str]:
+    """Names and ids about which a dictionary contradicts an earlier one, which decides, by file.
+
+    A name contradicts if it has other ids for the same type, an id if it has another type.
+    """
+    counts = Counter[str]()
+    ids_of: dict[tuple[str, str], set[str]] = {}
+    type_of: dict[str, str] = {}
+    for index in indexes if len(indexes) > 1 else ():
+        name = Path(index.name).name
+        own: dict[tuple[str, str], set[str]] = {}
+        for concept in index.concepts():
+            if type_of.setdefault(concept.id, concept.type) != concept.type:
+                counts[f"{name}: id that has another type in an earlier dictionary"] += 1
+            for one in concept.names:
+                own.setdefault((concept.type, one.casefold()), set()).add(concept.id)
+        other = sum(not ids <= ids_of.setdefault(key, ids) for key, ids in own.items())
+        counts[f"{name}: name that has other ids in an earlier dictionary"] += other
+    return +counts
 
 
 def _read(path: Path, type: str | None, tally: Tally, dropped: Counter[str]) -> Iterator[Term]:
@@ -232,7 +254,8 @@ class TermFinder:
     """Finds the names of dictionaries in documents, as mentions of the dictionaries' types; a Step when called.
 
     Of overlapping names the longest is found. A name that overlaps a mention of its type adds nothing, unless `find` is
-    told that the mention was predicted.
+    told that the mention was predicted. Where dictionaries disagree, the first one decides, as in linking: a name of a
+    type has the ids that it has there, and an id the type.
     """
 
     def __init__(self, indexes: Sequence[TermIndex], *, case: CaseRule = "auto") -> None:
@@ -240,13 +263,17 @@ class TermFinder:
         numbers = {type: number for number, type in enumerate(self.types)}
         ids: list[str] = []
         type_numbers: list[int] = []
+        first_owners: list[int] = []
         owners: list[int] = []
 
         def names() -> Iterator[str]:
+            first_types: dict[str, str] = {}
             for index in indexes:
+                first_owners.append(len(ids))
                 for concept in index.concepts():
+                    type = concept.type if len(indexes) == 1 else first_types.setdefault(concept.id, concept.type)
                     ids.append(concept.id)
-                    type_numbers.append(numbers[concept.type])
+                    type_numbers.append(numbers[type])
                     for name in concept.names:
                         owners.append(len(ids) - 1)
                         yield name
@@ -255,6 +282,7 @@ class TermFinder:
         self._ids = ids
         self._type_numbers = np.array(type_numbers, np.uint32)
         self._owners = np.array(owners, np.uint32)
+        self._first_owners = first_owners
 
     def __call__(self, docs: Iterable[Document]) -> Iterator[Document]:
         """The documents with the names that are found."""
@@ -283,16 +311,23 @@ class TermFinder:
         for passage, hits in zip(passages, self._matcher.find_all([one.text for one in passages]), strict=True):
             for hit in hits:
                 start, end = hit.start + passage.offset, hit.end + passage.offset
-                by_type: dict[str, dict[str, None]] = {}
-                for owner in self._owners[list(hit.names)].tolist():
-                    by_type.setdefault(self.types[self._type_numbers[owner]], {})[self._ids[owner]] = None
-                for type, concepts in by_type.items():
+                for type, concepts in self._concepts_of(hit.names).items():
                     if len(concepts) > MAX_CONCEPTS:
                         continue
                     if type in wanted and not fixed[type].overlaps(start, end) and not longer[type].enclose(start, end):
                         text = passage.text[hit.start : hit.end]
                         added.append(Span(next(ids), type, ((start, end),), text, tuple(concepts)))
         return _replace_predicted(doc, predicted, added) if added else doc
+
+    def _concepts_of(self, names: Sequence[int]) -> dict[str, dict[str, None]]:
+        """The ids of equal names by type, of each type those of the first dictionary that has the name."""
+        found: dict[str, tuple[int, dict[str, None]]] = {}
+        for owner in sorted(self._owners[list(names)].tolist()):
+            dictionary = bisect_right(self._first_owners, owner)
+            first, concepts = found.setdefault(self.types[self._type_numbers[owner]], (dictionary, {}))
+            if dictionary == first:
+                concepts[self._ids[owner]] = None
+        return {type: concepts for type, (_, concepts) in found.items()}
 
 
 def _is_predicted(span: Span, over: Collection[str]) -> bool:

@@ -19,13 +19,13 @@ from lexome.concepts.abbreviations import annotate_abbreviations
 from lexome.concepts.index import TermIndex, default_index, default_terms, preferred_name
 from lexome.concepts.linker import Explanation, Linker
 from lexome.concepts.matcher import CaseRule
-from lexome.concepts.user_terms import TermFinder, dropped_terms, open_terms, split_type
+from lexome.concepts.user_terms import TermFinder, disagreements, dropped_terms, open_terms, split_type
 from lexome.document import Document
 from lexome.errors import FormatError, UsageError
 from lexome.formats import get_format, option_parameters
 
 # Incremented when the same dictionaries would give other ids than before.
-VERSION = 3
+VERSION = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,8 @@ class Concepts:
     """Opened dictionaries and the linker; `apply` completes an annotated document.
 
     types    mention types that it finds by name
-    dropped  what the user's tables and OBO files have that no index can, counted by file and reason
+    dropped  what the user's tables and OBO files have that no index can, and what an earlier dictionary contradicts,
+             counted by file and reason
     """
 
     def __init__(self, options: ConceptOptions) -> None:
@@ -106,6 +107,7 @@ class Concepts:
             indexes = [open_terms(path, type=type) for type, path in split]
             for index in indexes:
                 self.dropped.update(dropped_terms(index))
+            self.dropped.update(disagreements(indexes))
             if options.find:
                 self.finder = TermFinder(indexes, case=options.case)
         if options.link and not options.only_terms:

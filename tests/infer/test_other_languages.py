@@ -1,8 +1,7 @@
 """A warning for text that is not English."""
 
-import time
-
 import pytest
+from patience import linear_work
 
 from lexome import Document, Passage
 from lexome.formats.citation import find_pmids
@@ -63,8 +62,7 @@ def test_concerns_are_told_with_the_number_of_documents() -> None:
 
 
 @pytest.mark.parametrize("text", ["PMID" + " " * 100_000 + "x", "1 " * 50_000 + "x", "12345," * 20_000 + "!"])
-def test_text_that_is_almost_a_list_of_pmids_takes_no_longer(text: str) -> None:
-    start = time.monotonic()
-    assert find_pmids(text) == []
-    assert describe_concerns([doc(text)] * 20) is not None
-    assert time.monotonic() - start < 5
+def test_text_that_is_almost_a_list_of_pmids_takes_linear_work(text: str) -> None:
+    with linear_work():
+        assert find_pmids(text) == []
+        assert describe_concerns([doc(text)] * 20) is not None

@@ -212,7 +212,7 @@ def test_the_loss_pools_and_decides_as_decoding_does() -> None:
             rows = example.targets[:, PAIR] == pair
             pooled = np.logaddexp.reduce(scores[rows], axis=0)
             _, _, _, schema, label, novel = example.targets[rows][0]
-            names = np.flatnonzero(own.schema_of_relation == schema)
+            names = np.flatnonzero(own.pair_outputs.schema_of_relation == schema)
             choices = np.concatenate(([0.0], pooled[names]))
             right = 0 if label == 0 else 1 + names.tolist().index(label - 1)
             expected -= choices[right] - np.logaddexp.reduce(choices)

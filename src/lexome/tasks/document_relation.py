@@ -30,6 +30,7 @@ from lexome.tasks.task import (
     Floats,
     Frame,
     Ints,
+    PairOutputs,
     Scores,
     Task,
     TokenizedText,
@@ -205,6 +206,12 @@ class DocumentRelations(Task):
         ]
         self.labels = tuple(f"{head}/{number}" for head in heads for number in range(self.outputs_per_relation))
         self.groups = (len(self.labels),)
+        numbers = {schema.name: number for number, schema in enumerate(self._schemas)}
+        self.pair_outputs = PairOutputs(
+            width,
+            schema_of_relation=np.array([numbers[schema] for schema, _ in self.relations], np.int64),
+            schema_of_novelty=np.array([numbers[name] for name in self.novelties], np.int64),
+        )
         self.active = tuple(range(len(self._schemas)))
         self.notes = Counter()
 
@@ -242,18 +249,6 @@ class DocumentRelations(Task):
     def needs_sentences(self) -> bool:
         """Datasets of abstracts have none, and a pair of a sentence must be the same in training and annotation."""
         return self.uses_sentences
-
-    @property
-    def schema_of_relation(self) -> Ints:
-        """The schema of each relation, (R,)."""
-        names = [schema.name for schema in self._schemas]
-        return np.array([names.index(schema) for schema, _ in self.relations], np.int64)
-
-    @property
-    def schema_of_novelty(self) -> Ints:
-        """The schema of each novelty output, (V,)."""
-        names = [schema.name for schema in self._schemas]
-        return np.array([names.index(name) for name in self.novelties], np.int64)
 
     def oversize(self, doc: Document, limit: int) -> str | None:
         """Windows have bounded pairs, but text of nothing but mentions takes longer to decode than to encode."""
@@ -580,13 +575,13 @@ class DocumentRelations(Task):
 
     def _probabilities(self, number: int, logits_R: Floats) -> Floats:
         """The probability of no relation, then of each label of a schema."""
-        logits = np.concatenate(([0.0], logits_R[np.flatnonzero(self.schema_of_relation == number)]))
+        logits = np.concatenate(([0.0], logits_R[np.flatnonzero(self.pair_outputs.schema_of_relation == number)]))
         exponents = np.exp(logits - logits.max())
         probabilities: Floats = exponents / exponents.sum()
         return probabilities
 
     def _novelty_output(self, number: int) -> int:
-        return len(self.relations) + int(np.flatnonzero(self.schema_of_novelty == number)[0])
+        return len(self.relations) + int(np.flatnonzero(self.pair_outputs.schema_of_novelty == number)[0])
 
     def _relation(
         self, key: PairKey, rows: Sequence[Floats], types: Collection[str], ids: Iterator[str]

@@ -97,6 +97,20 @@ class Transitions:
 
 
 @dataclass(frozen=True, slots=True)
+class PairOutputs:
+    """The head's outputs for pairs of mentions: for each relation, then for each novelty, a vector and a number a side.
+
+    width                numbers in a vector
+    schema_of_relation   the schema of each relation, (R,)
+    schema_of_novelty    the schema of each novelty, (V,)
+    """
+
+    width: int
+    schema_of_relation: Ints
+    schema_of_novelty: Ints
+
+
+@dataclass(frozen=True, slots=True)
 class NearMiss:
     """Text that resembles a mention of a type, its mean probability, and why it was not predicted."""
 
@@ -146,6 +160,7 @@ class Task(ABC):
                  "span": a first and a last token; "pairs": one relation or none for each pair of mentions
     labels       names of the head's outputs, group after group
     groups       the number of outputs in each group; usually all outputs are one group
+    pair_outputs what the outputs mean where the loss is "pairs"; only such tasks have it
     notes        counts of what could not be encoded as annotated
     types        mention types that it predicts; empty for tasks that predict no mentions
     extra        those of `types` that annotation reports only on request
@@ -161,6 +176,7 @@ class Task(ABC):
     loss: Loss
     labels: tuple[str, ...]
     groups: tuple[int, ...]
+    pair_outputs: PairOutputs
     notes: Counter[str]
     types: tuple[str, ...] = ()
     extra: tuple[str, ...] = ()

@@ -138,9 +138,10 @@ def test_cached_pairs_have_the_loss_of_the_whole_model(start: Path, tmp_path: Pa
         vectors, targets = cached.select(torch.arange(10).flip(0))
         batch = to_batch(examples, fit.task, segments=fit.plan.segments)
         assert batch.targets is not None
-        whole = pair_loss(fit.model(batch), batch.targets, fit.task)
+        outputs = fit.task.pair_outputs
+        whole = pair_loss(fit.model(batch), batch.targets, outputs)
         assert len(vectors) < batch.tokens
-        torch.testing.assert_close(pair_loss(fit.model.model.head(vectors, batch.packing), targets, fit.task), whole)
+        torch.testing.assert_close(pair_loss(fit.model.model.head(vectors, batch.packing), targets, outputs), whole)
 
 
 def test_probing_leaves_the_encoder_as_it_was(start: Path, data: Path, tmp_path: Path) -> None:

@@ -27,9 +27,9 @@ from lexome.models.encoder import Attention, Encoder, Packing
 from lexome.models.heads import EncoderWithHead, HiddenLayers, SequenceHead
 from lexome.models.hf import write_config
 from lexome.models.hf_folder import read_settings
-from lexome.tasks import DocumentRelations, task_of
+from lexome.tasks import task_of
 from lexome.tasks.document_relation import FIRST, LABEL, NOVEL, PAIR, SCHEMA, SECOND
-from lexome.tasks.task import IGNORE_INDEX, TASK, Example, Task, Transitions
+from lexome.tasks.task import IGNORE_INDEX, TASK, Example, PairOutputs, Task, Transitions
 from lexome.training.finetune.lora import LoraSettings, add_adapters
 from lexome.training.loop import Step
 from lexome.training.sampling import BatchPosition
@@ -703,8 +703,8 @@ class TaskLoss:
             return value_loss(logits, targets) / batch.denominator
         if self.task.loss == "binary":
             return binary_loss(logits, targets, self.settings) / batch.denominator
-        if isinstance(self.task, DocumentRelations):
-            return pair_loss(logits, targets, self.task) / batch.denominator
+        if self.task.loss == "pairs":
+            return pair_loss(logits, targets, self.task.pair_outputs) / batch.denominator
         return choice_loss(logits, targets, self.task.groups, self.settings) / batch.denominator
 
 
@@ -756,7 +756,7 @@ def value_loss(logits_NC: Tensor, targets_NC: Tensor) -> Tensor:
     return (logits_NC - targets_NC.nan_to_num()).square().masked_fill(~labeled_NC, 0.0).sum()
 
 
-def pair_loss(logits_TC: Tensor, targets_NK: Tensor, task: DocumentRelations) -> Tensor:
+def pair_loss(logits_TC: Tensor, targets_NK: Tensor, outputs: PairOutputs) -> Tensor:
     """The sum over pairs of entities of the cross entropy of their relation, and of novelty where it is known.
 
     Logits of the mention pairs of two entities are pooled by logsumexp; no relation has the logit 0.
@@ -764,24 +764,25 @@ def pair_loss(logits_TC: Tensor, targets_NK: Tensor, task: DocumentRelations) ->
     if not len(targets_NK):
         return logits_TC.sum() * 0.0
     pair_N, count = targets_NK[:, PAIR], int(targets_NK[:, PAIR].max()) + 1
-    first_NRO = logits_TC.index_select(0, targets_NK[:, FIRST]).view(len(pair_N), -1, task.outputs_per_relation)
-    second_NRO = logits_TC.index_select(0, targets_NK[:, SECOND]).view(len(pair_N), -1, task.outputs_per_relation)
-    width = task.width
+    width = outputs.width
+    first_NRO, second_NRO = (
+        logits_TC.index_select(0, targets_NK[:, side]).view(len(pair_N), -1, 2 * width + 2) for side in (FIRST, SECOND)
+    )
     product_NR = (first_NRO[..., :width] * second_NRO[..., width : 2 * width]).sum(-1) / math.sqrt(width)
     pooled_PR = _pool_rows(product_NR + first_NRO[..., -2] + second_NRO[..., -1], pair_N, count)
     # All rows of a pair have the same schema, label and novelty.
     schema_P, label_P, novel_P = (
         pair_N.new_zeros(count).index_put((pair_N,), targets_NK[:, column]) for column in (SCHEMA, LABEL, NOVEL)
     )
-    relations = len(task.relations)
-    schema_R = torch.from_numpy(task.schema_of_relation).to(pair_N.device)
+    relations = len(outputs.schema_of_relation)
+    schema_R = torch.from_numpy(outputs.schema_of_relation).to(pair_N.device)
     foreign_PR = schema_R[None] != schema_P[:, None]
     logits_PR = pooled_PR[:, :relations].masked_fill(foreign_PR, torch.finfo(pooled_PR.dtype).min)
     none_P1 = logits_PR.new_zeros((count, 1))
     loss = functional.cross_entropy(
         torch.cat((none_P1, logits_PR), dim=1), label_P, ignore_index=IGNORE_INDEX, reduction="sum"
     )
-    for column, schema in enumerate(task.schema_of_novelty.tolist(), relations):
+    for column, schema in enumerate(outputs.schema_of_novelty.tolist(), relations):
         known_P = (schema_P == schema) & (novel_P != IGNORE_INDEX)
         losses_P = functional.binary_cross_entropy_with_logits(
             pooled_PR[:, column], novel_P.clamp(min=0).to(pooled_PR.dtype), reduction="none"

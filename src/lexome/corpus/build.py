@@ -287,7 +287,7 @@ def _inputs(recipe: BuildRecipe) -> dict[str, tuple[Path, ...]]:
         try:
             sets = work_units(source.paths, source.format, Tally())
         except FormatError as error:
-            raise FormatError(f"source {source.name}: {error}") from None
+            raise FormatError(f"source {source.name}: {error}", code=error.code, value=error.value) from None
         for files in sets:
             # Records that this build does not write are removed at its end, so an input must not be among them.
             if inside := [file for file in files if file.resolve().is_relative_to((recipe.out / "records").resolve())]:

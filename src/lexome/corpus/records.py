@@ -41,7 +41,8 @@ def column_batches(path: Path, fields: Sequence[str]) -> Iterator[Any]:
             yield from table.iter_batches(BATCH_ROWS, columns=columns)
         except (pa.ArrowException, OSError, ValueError) as error:
             first = str(error).split("\n", 1)[0]
-            raise FormatError(f"{path}: the data is corrupt ({first}). Build or write the file again.") from error
+            message = f"{path}: the data is corrupt ({first}). Build or write the file again."
+            raise FormatError(message, code="damaged", value=path) from error
 
 
 def _open_parquet(path: Path) -> Any:

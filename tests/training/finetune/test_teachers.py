@@ -234,5 +234,5 @@ def test_what_does_not_fit_is_said(start: Path, teacher: Path, shards: Path, tmp
     with raises(CheckpointError, code="too-long"):
         finetune(reading, progress_shown=False)
     missing = recipe_of(start, data, tmp_path / "none", NER, teacher={"models": [teacher], "shards": tmp_path / "no"})
-    with pytest.raises(LexomeError, match="no"):
+    with raises(LexomeError, code="missing-manifest", value=tmp_path / "no"):
         finetune(missing, progress_shown=False)

@@ -41,7 +41,8 @@ def tokenizer_sha256(path: Path) -> str:
     try:
         return hashlib.sha256(file.read_bytes()).hexdigest()
     except OSError as error:
-        raise FormatError(f"{file}: cannot be read ({error.strerror}); expected a tokenizer folder.") from error
+        message = f"{file}: cannot be read ({error.strerror}); expected a tokenizer folder."
+        raise FormatError(message, code="unreadable-file", value=file) from error
 
 
 def load_tokenizer(path: Path, *, cased: bool | None = None) -> Any:

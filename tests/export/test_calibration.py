@@ -1,6 +1,6 @@
 """Calibrated scores promise what is true, keep their order, and are not led astray by a handful of mentions."""
 
-from dataclasses import replace
+from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +88,7 @@ def test_a_type_is_calibrated_only_on_sources_that_annotate_it() -> None:
     both = [document(0, (0, 2, "Gene", None), (8, 9, "Drug", None))]
     found = [document(0, (0, 2, "Gene", 0.9), (3, 5, "Gene", 0.6), (6, 8, "Drug", 0.8))]
     sources = [HeldOutSource("genes", "dev", both), HeldOutSource("all", "dev", both)]
-    assert [tuple(example) for example in held_out_examples(task, sources, [found, found])] == [
+    assert [astuple(example) for example in held_out_examples(task, sources, [found, found])] == [
         ("Gene", "", 0.9, True, 1),
         ("Gene", "", 0.6, False, 1),
         ("Gene", "", 0.9, True, 2),

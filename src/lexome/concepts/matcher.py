@@ -17,12 +17,13 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from threading import Lock
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from lexome.errors import UsageError
+from lexome.frozen import fast_dataclass
 
 CaseRule = Literal["auto", "match", "ignore"]
 CASE_RULES: tuple[CaseRule, ...] = ("auto", "match", "ignore")
@@ -55,7 +56,8 @@ _UNSPACED = ((0x0E00, 0x109F), (0x1780, 0x17FF), (0x3040, 0x9FFF), (0xA000, 0xA4
 _UNSPACED_FROM = 0x20000  # rarer ideographs
 
 
-class NameHit(NamedTuple):
+@fast_dataclass
+class NameHit:
     """A place in the text, and the numbers of the names that are there."""
 
     start: int

@@ -97,7 +97,7 @@ def held_out_examples(
     before = 1
     for source, predicted in zip(sources, predictions, strict=True):
         own = task.calibration_examples(source.name, source.docs, predicted)
-        examples += (example._replace(document=before + example.document) for example in own)
+        examples += (replace(example, document=before + example.document) for example in own)
         before += len(source.docs)
     return examples
 

@@ -10,8 +10,9 @@ in its name are alternatives that official scoring also accepts: type ALTGENE.
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from lexome.document import Document, Passage, Span, shorten
 from lexome.errors import BadDocument
@@ -21,12 +22,14 @@ from lexome.formats.tally import Tally, repair_spans
 _MENTION = re.compile(r"([^|]*)\|([0-9]{1,9}) ([0-9]{1,9})\|(.*)", re.DOTALL)
 
 
-class _Line(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Line:
     where: str
     raw: bytes
 
 
-class _Mention(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Mention:
     """A mention in the file's offsets: without spaces, last character included."""
 
     type: str

@@ -206,7 +206,7 @@ class Model:
         own, curves = selection.of(self.types), self.settings.calibration or {}
         types = (*refinement.types, *own.types)
         found = self.task.predict_mentions(self._with_sentences(doc), examples, logits, types=types)
-        predicted = [one._replace(score=calibrated(one.score, curves.get(one.type))) for one in found]
+        predicted = [replace(one, score=calibrated(one.score, curves.get(one.type))) for one in found]
         return refine_document(doc, predicted, own, refinement)
 
     def annotate(self, docs: Sequence[Document]) -> list[Document]:

@@ -337,11 +337,11 @@ def refine_document(
     layout = Layout(doc)
     mentions: list[Mention] = []
     spans: list[Span] = []
-    for start, end, type_, score in predicted:
-        if type_ in refinement.types:
-            mentions.append(Mention(*layout.to_text(start, end), type_, score))
-        elif selection.keeps(type_, score):
-            spans.append(Span("", type_, ((start, end),), doc.slice(start, end), (), score))
+    for one in predicted:
+        if one.type in refinement.types:
+            mentions.append(Mention(*layout.to_text(one.start, one.end), one.type, one.score))
+        elif selection.keeps(one.type, one.score):
+            spans.append(Span("", one.type, ((one.start, one.end),), doc.slice(one.start, one.end), (), one.score))
     definitions = [
         (layout.to_text(one.long[0][0], one.long[-1][1]), layout.to_text(*one.short))
         for one in (find_abbreviations(doc) if mentions and "abbreviations" in refinement.rules else ())

@@ -15,13 +15,14 @@ from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from inspect import signature
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lexome.document import MAX_OFFSET, Document, Passage, Range, Relation, Span, shorten
 from lexome.errors import BadDocument, CheckpointError, UsageError, did_you_mean
+from lexome.frozen import fast_dataclass
 from lexome.tasks.metrics.bootstrap import resample
 
 if TYPE_CHECKING:
@@ -120,7 +121,8 @@ class NearMiss:
     reason: str
 
 
-class PredictedMention(NamedTuple):
+@fast_dataclass
+class PredictedMention:
     """A mention as decoding finds it, with its mean probability."""
 
     start: int
@@ -129,7 +131,8 @@ class PredictedMention(NamedTuple):
     score: float
 
 
-class CalibrationExample(NamedTuple):
+@fast_dataclass
+class CalibrationExample:
     """The score of a prediction and whether it is correct, which calibration is fitted to.
 
     type      the mention's or relation's type

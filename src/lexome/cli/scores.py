@@ -32,6 +32,9 @@ def evaluate(
     only: Annotated[
         list[str] | None, typer.Option(metavar="TYPE", help="Score only this type or label; repeatable.")
     ] = None,
+    relations: Annotated[
+        bool, typer.Option("--relations/--no-relations", help="Also score relations, if there are any.")
+    ] = True,
     from_: Annotated[
         str | None, typer.Option("--from", metavar="FORMAT", help="Format of PRED, OTHER and GOLD. Default: detected.")
     ] = None,
@@ -64,6 +67,7 @@ def evaluate(
         options=_reading(from_, set_, "pred"),
         gold_options=_reading(gold_from or from_, set_, "gold"),
         only=only or None,
+        relations=relations,
         resampling=Resampling(samples=samples, seed=seed),
     )
     if as_json:

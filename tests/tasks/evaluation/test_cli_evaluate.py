@@ -4,13 +4,14 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from patience import PATIENCE_S
 
 import lexome
-from lexome import Document, Passage, Span
+from lexome import Argument, Document, Passage, Relation, Span
 
 TEXT = "BRCA1 causes breast cancer."
 
@@ -82,6 +83,17 @@ def test_types_have_lines_and_the_other_system_a_table(folder: Path) -> None:
     assert "    Gene                           100.00  66.67  80.00" in result.stdout
     assert "    mean of types" in result.stdout
     assert "  mentions: strict, F1                           60.00   50.00   +10.00" in result.stdout
+
+
+def test_relations_are_scored_unless_they_are_switched_off(folder: Path) -> None:
+    one = doc("1", ("Gene", 0, 5), ("Disease", 13, 26))
+    cause = Relation("R1", "causes", (Argument("cause", "T0"), Argument("effect", "T13")))
+    lexome.write(folder / "related.jsonl", [replace(one, relations=(cause,))])
+    sections = {}
+    for option in ("--relations", "--no-relations"):
+        told = json.loads(run(folder / "related.jsonl", folder / "related.jsonl", option, "--json").stdout)
+        sections[option] = {score["section"] for score in told["scores"]}
+    assert sections == {"--relations": {"mentions", "relations"}, "--no-relations": {"mentions"}}
 
 
 def test_formats_may_differ_and_have_options(folder: Path) -> None:

@@ -100,13 +100,19 @@ def evaluate(
     options: ReadOptions = DEFAULT_OPTIONS,
     gold_options: ReadOptions = DEFAULT_OPTIONS,
     only: str | Collection[str] | None = None,
+    relations: bool = True,
     resampling: Resampling | None = None,
 ) -> Evaluation:
     """The evaluation of the predictions in a file, and of another system's in `against`, on a gold file."""
     gold_file = load(gold, gold_options.format, gold_options.options)
     other = load(against, options.format, options.options) if against is not None else None
     return compare(
-        load(predicted, options.format, options.options), gold_file, against=other, only=only, resampling=resampling
+        load(predicted, options.format, options.options),
+        gold_file,
+        against=other,
+        only=only,
+        relations=relations,
+        resampling=resampling,
     )
 
 
@@ -116,13 +122,17 @@ def compare(
     *,
     against: LoadedFile | None = None,
     only: str | Collection[str] | None = None,
+    relations: bool = True,
     resampling: Resampling | None = None,
 ) -> Evaluation:
-    """The evaluation of predicted documents on gold ones; `only` names the types and labels to score."""
+    """The evaluation of predicted documents on gold ones; `only` names the types and labels to score.
+
+    Without `relations`, these are not scored.
+    """
     resampling = resampling if resampling is not None else Resampling()
     only = None if only is None else as_names(only)
     pairs = pair_documents(predicted, gold)
-    results, differences, notes = _apply_metrics(pairs, only)
+    results, differences, notes = _apply_metrics(pairs, only, relations=relations)
     if not results:
         types = f" of {', '.join(sorted(only))}" if only is not None else ""
         raise UsageError(
@@ -135,7 +145,7 @@ def compare(
     scores = tuple(Score(one, one.interval(resampling), one.type_intervals(resampling)) for one in results)
     comparisons: tuple[SystemComparison, ...] = ()
     if against is not None:
-        others, _, _ = _apply_metrics(pair_documents(against, gold), only)
+        others, _, _ = _apply_metrics(pair_documents(against, gold), only, relations=relations)
         comparisons = _compare_systems(results, others, resampling)
         tested = {one.result.name for one in comparisons}
         untested = sorted({f"{one.section}: {one.name}" for one in results if one.name not in tested})
@@ -144,7 +154,7 @@ def compare(
 
 
 def _apply_metrics(
-    pairs: DocumentPairs, only: Collection[str] | None
+    pairs: DocumentPairs, only: Collection[str] | None, *, relations: bool
 ) -> tuple[list[MetricResult], list[Difference], list[str]]:
     """Every applicable metric, every difference, and notes on them."""
     docs = pairs.pairs
@@ -158,12 +168,14 @@ def _apply_metrics(
         notes += tags.notes
     results += concept_metrics(docs, only)
     differences += concept_differences(docs, only)
-    results += relation_metrics(docs, only) + label_metrics(docs, only) + question_metrics(docs)
-    for section in (relation_differences(docs, only), label_differences(docs, only), question_differences(docs)):
+    if relations:
+        results += relation_metrics(docs, only)
+        differences += relation_differences(docs, only)
+        if negative := negative_types(docs, only):
+            notes.append(f"relations of {', '.join(negative)} mean no relation, and are not scored")
+    results += label_metrics(docs, only) + question_metrics(docs)
+    for section in (label_differences(docs, only), question_differences(docs)):
         differences += section
-    negative = negative_types(docs, only)
-    if negative:
-        notes.append(f"relations of {', '.join(negative)} mean no relation, and are not scored")
     for count, note in (
         (unscored(docs), "questions have no gold answer to compare with, and are not scored"),
         (count_repeated(docs), "times a question is asked of a further document; it counts once, with all answers"),

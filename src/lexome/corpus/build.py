@@ -29,13 +29,13 @@ from lexome.files import atomic_write, fingerprint, write_json
 from lexome.formats import Tally, expand, work_units
 from lexome.formats.streams import output_name, uncompressed_name
 from lexome.pipeline import Advance, Engine, Job, Part, Stage, StageResult, engine_session, require_complete, run
-from lexome.recipe.corpus_stages import BuildRecipe
+from lexome.recipe.corpus_stages import BuildRecipe, CorpusSource
 
 
 def newest_job(job: Job, drafts: tuple[Path, ...], advance: Advance) -> dict[str, Any]:
     """Write the verdicts that do not need texts compared."""
-    sources, recipe = job.settings
-    verdicts = dedup.drop_old_versions(job.inputs, sources, exact=recipe.exact_duplicates == "drop")
+    owners, exact = job.settings
+    verdicts = dedup.drop_old_versions(job.inputs, owners, exact=exact)
     with drafts[0].open("wb") as file:
         np.save(file, verdicts)
     return {}
@@ -52,31 +52,33 @@ def band_job(job: Job, drafts: tuple[Path, ...], advance: Advance) -> dict[str, 
 
 def decide_job(job: Job, drafts: tuple[Path, ...], advance: Advance) -> dict[str, Any]:
     """Write the final verdict on every document, by file, and the totals of each source."""
-    sources, recipe, names = job.settings
+    owners, names, sources, similarity, seed = job.settings
     keys = job.inputs[-len(names) :]
     verdicts = np.load(job.inputs[0])
     bands = [np.load(path) for path in job.inputs[1 : -len(names)]]
     compared = 0
     if bands:
         linked = np.concatenate(bands)
-        compared = dedup.drop_near_duplicates(verdicts, linked, keys, similarity=recipe.near.similarity)
+        compared = dedup.drop_near_duplicates(verdicts, linked, keys, similarity=similarity)
     sizes = [len(rows) for rows in dedup.columns(keys, "row")]
-    owners = np.repeat(np.asarray(sources), sizes)
-    _subsample_sources(recipe, verdicts, owners, keys)
+    owners = np.repeat(np.asarray(owners), sizes)
+    _subsample_sources(sources, verdicts, owners, keys, seed=seed)
     cuts = np.cumsum(sizes)[:-1]
     with drafts[0].open("wb") as file:
         np.savez(file, **dict(zip(names, np.split(verdicts, cuts), strict=True)))
-    return {"compared": compared, "sources": _source_totals(recipe, verdicts, owners, keys)}
+    return {"compared": compared, "sources": _source_totals(sources, verdicts, owners, keys)}
 
 
-def _subsample_sources(recipe: BuildRecipe, verdicts: dedup.Verdicts, owners: dedup.Ints, keys: Sequence[Path]) -> None:
+def _subsample_sources(
+    sources: Sequence[CorpusSource], verdicts: dedup.Verdicts, owners: dedup.Ints, keys: Sequence[Path], *, seed: int
+) -> None:
     """Subsample sources to their sizes; those matched to another source come last."""
-    limited = [source for source in recipe.sources if source.max_words or source.match_size_of]
+    limited = [source for source in sources if source.max_words or source.match_size_of]
     if not limited:
         return
-    ranks = dedup.sampling_ranks(dedup.column(keys, "ids"), recipe.seed)
+    ranks = dedup.sampling_ranks(dedup.column(keys, "ids"), seed)
     sizes = dedup.column(keys, "bytes")
-    numbers = {source.name: number for number, source in enumerate(recipe.sources)}
+    numbers = {source.name: number for number, source in enumerate(sources)}
     for source in sorted(limited, key=lambda source: source.match_size_of is not None):
         mine = owners == numbers[source.name]
         if source.max_words:
@@ -87,14 +89,14 @@ def _subsample_sources(recipe: BuildRecipe, verdicts: dedup.Verdicts, owners: de
 
 
 def _source_totals(
-    recipe: BuildRecipe, verdicts: dedup.Verdicts, owners: dedup.Ints, keys: Sequence[Path]
+    sources: Sequence[CorpusSource], verdicts: dedup.Verdicts, owners: dedup.Ints, keys: Sequence[Path]
 ) -> dict[str, Any]:
     """Documents, words, bytes, licenses and drops of each source."""
     words, size = dedup.column(keys, "words"), dedup.column(keys, "bytes")
     by_file = zip(dedup.columns(keys, "licenses"), dedup.columns(keys, "license"), strict=True)
     licenses = np.concatenate([names[which] for names, which in by_file])
     found: dict[str, Any] = {}
-    for number, source in enumerate(recipe.sources):
+    for number, source in enumerate(sources):
         mine = owners == number
         kept = mine & (verdicts == Verdict.KEPT)
         names, counts = np.unique(licenses[kept], return_counts=True)
@@ -237,13 +239,12 @@ def build(
     and the build returns where it has to wait for other parts.
     """
     runner = _Runner(recipe, engine, part, progress_shown)
-    inputs = _inputs(recipe)
+    inputs = _inputs(recipe.sources, recipe.out / "records")
     outputs = tuple(recipe.out / name for name in ("corpus.json", "corpus.md", "rejects.jsonl", "records"))
     folder = OutputFolder(recipe, "a corpus", runner.work, recipe.out / "corpus.json", outputs)
     folder.check()
-    identity = fingerprint(
-        "build", VERSION, recipe_keys(recipe), _file_identities((*chain(*inputs.values()), *_leakage_files(recipe)))
-    )
+    files = (*chain(*inputs.values()), *_leakage_files(recipe.leakage.sets))
+    identity = fingerprint("build", VERSION, recipe_keys(recipe), _file_identities(files))
     corpus = Corpus.load(recipe.out)
     if (
         corpus is not None
@@ -276,21 +277,21 @@ def _run_stages(runner: "_Runner", inputs: dict[str, tuple[Path, ...]], identity
     if written.failures or written.waiting:
         return BuildResult(None, reading.failures | written.failures, written.waiting)
     corpus = summarize_corpus(recipe, reading.reports, outcome, identity=identity if not reading.failures else "")
-    _finish(recipe, corpus, runner.rejects(names), keep=bool(reading.failures))
+    _finish(recipe.out, corpus, runner.rejects(names), keep=bool(reading.failures))
     return BuildResult(corpus, reading.failures)
 
 
-def _inputs(recipe: BuildRecipe) -> dict[str, tuple[Path, ...]]:
-    """The files of each read job, by its name, in the recipe's order."""
+def _inputs(sources: Sequence[CorpusSource], records: Path) -> dict[str, tuple[Path, ...]]:
+    """The files of each read job, by its name, in the order of the sources; none may be in the folder of records."""
     jobs: dict[str, tuple[Path, ...]] = {}
-    for source in recipe.sources:
+    for source in sources:
         try:
             sets = work_units(source.paths, source.format, Tally())
         except FormatError as error:
             raise FormatError(f"source {source.name}: {error}", code=error.code, value=error.value) from None
         for files in sets:
             # Records that this build does not write are removed at its end, so an input must not be among them.
-            if inside := [file for file in files if file.resolve().is_relative_to((recipe.out / "records").resolve())]:
+            if inside := [file for file in files if file.resolve().is_relative_to(records.resolve())]:
                 message = f"{inside[0]}: is an input inside the output folder. Choose another out."
                 raise UsageError(message, code="input-is-output", value=inside[0])
             stem = output_name(PurePosixPath(uncompressed_name(files[0].name)).stem or files[0].name)
@@ -313,9 +314,9 @@ def _file_identities(files: Iterable[Path]) -> list[tuple[str, int, int]]:
     return [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
 
 
-def _leakage_files(recipe: BuildRecipe) -> list[Path]:
+def _leakage_files(sets: Sequence[Path]) -> list[Path]:
     """The files of the benchmark datasets, folders expanded: a folder's modification time does not cover its files."""
-    return expand(recipe.leakage.sets, None, Tally())
+    return expand(sets, None, Tally())
 
 
 class _Runner:
@@ -345,10 +346,10 @@ class _Runner:
         """The decisions over all files, or None where another part has not made them yet."""
         keys = tuple(self._read_outputs(name)[1] for name in names)
         ranks = {source.name: rank for rank, source in enumerate(self.recipe.sources)}
-        sources = [ranks[name.partition("/")[0]] for name in names]
-        settings = (sources, self.recipe)
+        owners = [ranks[name.partition("/")[0]] for name in names]
         verdicts = self.work / "newest.npy"
-        first = self._run("newest_job", newest_job, (Job("newest_job", keys, (verdicts,), settings),), names)
+        job = Job("newest_job", keys, (verdicts,), (owners, self.recipe.exact_duplicates == "drop"))
+        first = self._run("newest_job", newest_job, (job,), names)
         if first.waiting or not require_complete(first):
             return None
         bands: tuple[Path, ...] = ()
@@ -358,7 +359,8 @@ class _Runner:
             outcome = self._run("bands", band_job, jobs, names)
             if outcome.waiting or not require_complete(outcome):
                 return None
-        job = Job("decide_job", (verdicts, *bands, *keys), (self.work / "verdicts.npz",), (*settings, tuple(names)))
+        settings = (owners, tuple(names), self.recipe.sources, self.recipe.near.similarity, self.recipe.seed)
+        job = Job("decide_job", (verdicts, *bands, *keys), (self.work / "verdicts.npz",), settings)
         last = self._run("decide_job", decide_job, (job,), names, self.recipe.seed)
         return require_complete(last)["decide_job"] if not last.waiting else None
 
@@ -384,7 +386,7 @@ class _Runner:
         return path
 
     def _leak_identity(self) -> str:
-        files = _file_identities(_leakage_files(self.recipe))
+        files = _file_identities(_leakage_files(self.recipe.leakage.sets))
         return fingerprint(VERSION, files, self.recipe.leakage.ngram_words)
 
     def _read_outputs(self, name: str) -> tuple[Path, ...]:
@@ -422,22 +424,22 @@ def _write(job: Job, drafts: tuple[Path, ...], advance: Advance) -> dict[str, An
     return {"documents": int(staying.sum())}
 
 
-def _finish(recipe: BuildRecipe, corpus: Corpus, rejects_of: Sequence[Path], *, keep: bool) -> None:
+def _finish(out: Path, corpus: Corpus, rejects_of: Sequence[Path], *, keep: bool) -> None:
     """Write rejects and tables; remove intermediate files and records of earlier builds."""
-    current = {recipe.out / name for name in corpus.files}
-    for path in (recipe.out / "records").rglob("*.parquet"):
+    current = {out / name for name in corpus.files}
+    for path in (out / "records").rglob("*.parquet"):
         if path not in current:
             path.unlink()
     aside = [path for path in rejects_of if path.stat().st_size]
-    rejects = recipe.out / "rejects.jsonl"
+    rejects = out / "rejects.jsonl"
     if aside:
         with atomic_write(rejects) as stream:
             for path in aside:
                 stream.write(path.read_bytes())
     else:
         rejects.unlink(missing_ok=True)
-    with atomic_write(recipe.out / "corpus.md") as stream:
+    with atomic_write(out / "corpus.md") as stream:
         stream.write(corpus.markdown().encode())
-    write_json(recipe.out / "corpus.json", corpus.as_dict())
+    write_json(out / "corpus.json", corpus.as_dict())
     if not keep:
-        shutil.rmtree(recipe.out / ".lexome", ignore_errors=True)
+        shutil.rmtree(out / ".lexome", ignore_errors=True)

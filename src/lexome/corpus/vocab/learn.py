@@ -162,7 +162,7 @@ def learn_vocab(recipe: VocabRecipe, *, progress_shown: bool = True) -> LearnedV
     texts = open_texts(recipe.inputs, recipe.format, seed=recipe.seed)
     base = None if recipe.adapt is None else load_tokenizer(recipe.adapt)
     fingerprint = _fingerprint(recipe, texts, base)
-    earlier = _existing_vocab(recipe, fingerprint)
+    earlier = _existing_vocab(recipe.out, fingerprint, overwrite=recipe.overwrite)
     if earlier is not None:
         return earlier
     sample = texts.sampled(
@@ -216,9 +216,8 @@ def _fingerprint(recipe: VocabRecipe, texts: TextSample, base: Any) -> str:
     return hashlib.sha256(told.encode()).hexdigest()
 
 
-def _existing_vocab(recipe: VocabRecipe, fingerprint: str) -> LearnedVocab | None:
+def _existing_vocab(out: Path, fingerprint: str, *, overwrite: bool) -> LearnedVocab | None:
     """The vocabulary of an earlier run with the same fingerprint; UsageError for any other output."""
-    out = recipe.out
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return None
     run = _read_run(out)
@@ -230,7 +229,7 @@ def _existing_vocab(recipe: VocabRecipe, fingerprint: str) -> LearnedVocab | Non
         counts = {name: run[name] for name in ("pieces", "documents", "text_bytes")}
         adapted = AdaptationStats(**run["adapted"]) if "adapted" in run else None
         return LearnedVocab(out, run["sha256"], **counts, new=False, adapted=adapted)
-    if recipe.overwrite:
+    if overwrite:
         return None
     seen = "of other settings or other text" if whole else f"whose {TOKENIZER_FILE} was modified"
     message = f"{out}: holds a vocabulary {seen}. Choose another out, or set overwrite = true (--set overwrite=true)."
@@ -266,7 +265,7 @@ def _write_folder(tokenizer: Any, recipe: VocabRecipe, run: dict[str, Any]) -> s
 
 def _write_companions(tokenizer: Any, recipe: VocabRecipe, folder: Path) -> None:
     """Write the files that AutoTokenizer and older programs read beside tokenizer.json."""
-    special = _special_tokens(recipe) if recipe.adapt is None else special_by_name(tokenizer)
+    special = _special_tokens(recipe.kind) if recipe.adapt is None else special_by_name(tokenizer)
     settings: dict[str, Any] = {"clean_up_tokenization_spaces": False, "model_max_length": recipe.max_length, **special}
     if recipe.kind == "wordpiece":
         pieces = sorted(tokenizer.get_vocab().items(), key=lambda pair: pair[1])
@@ -286,22 +285,23 @@ def _write_companions(tokenizer: Any, recipe: VocabRecipe, folder: Path) -> None
     write_json(folder / "tokenizer_config.json", typed, sort_keys=True)
     write_json(folder / "special_tokens_map.json", special, sort_keys=True)
     if recipe.adapt is not None:
-        _keep_companions(recipe.adapt, recipe, folder)
+        explicit = recipe.max_length if "max_length" in recipe.model_fields_set else None
+        _keep_companions(recipe.adapt, folder, max_length=explicit)
 
 
-def _keep_companions(adapted: Path, recipe: VocabRecipe, folder: Path) -> None:
-    """Copy the companion files of the base tokenizer; only an explicit max_length is changed."""
+def _keep_companions(adapted: Path, folder: Path, *, max_length: int | None) -> None:
+    """Copy the companion files of the base tokenizer; only the maximum length is changed, if one is given."""
     beside = adapted if adapted.is_dir() else adapted.parent
     for file in (beside / name for name in COMPANIONS):
         if file.is_file():
             shutil.copyfile(file, folder / file.name)
-    if "max_length" in recipe.model_fields_set:
+    if max_length is not None:
         path = folder / COMPANIONS[0]
-        write_json(path, read_json(path) | {"model_max_length": recipe.max_length}, sort_keys=True)
+        write_json(path, read_json(path) | {"model_max_length": max_length}, sort_keys=True)
 
 
-def _special_tokens(recipe: VocabRecipe) -> dict[str, Any]:
-    if recipe.kind != "byte-bpe":
+def _special_tokens(kind: str) -> dict[str, Any]:
+    if kind != "byte-bpe":
         pad, unknown, begin, end, mask = BERT_SPECIAL
         return {"cls_token": begin, "mask_token": mask, "pad_token": pad, "sep_token": end, "unk_token": unknown}
     begin, pad, end, unknown, mask = ROBERTA_SPECIAL

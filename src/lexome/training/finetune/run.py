@@ -36,9 +36,9 @@ from lexome.models.encoder import Encoder
 from lexome.models.heads import EncoderWithHead, add_input_bias
 from lexome.models.hf_folder import hub_name, weights_sha256
 from lexome.recipe import downgrade, explain
-from lexome.recipe.finetune import FinetuneRecipe
+from lexome.recipe.finetune import FinetuneRecipe, LossTable, OptimizerTable, TeacherTable
 from lexome.tasks import task_of
-from lexome.tasks.task import TASK, Scores, Task
+from lexome.tasks.task import TASK, Example, Scores, Task
 from lexome.training.finetune.examples import (
     DEV,
     TEST,
@@ -261,7 +261,7 @@ def _train(
         with stop_on_signal(announce=announce) as stop:
             _follow(fit, folder, show, stop, save_every=recipe.save_every, identity=identity, probed=probed)
         scores = {}
-        for name, split in ((DEV, splits.dev), (TEST, _test_split(recipe, splits) if test else None)):
+        for name, split in ((DEV, splits.dev), (TEST, _test_split(splits, recipe.data.test) if test else None)):
             if split is not None:
                 path = folder / f"{name}.jsonl"
                 scores[name] = parallel.from_first(lambda: _score(recipe, split, path, fit.serving_task(), fit.predict))  # noqa: B023
@@ -337,16 +337,15 @@ def _prepare(recipe: FinetuneRecipe, run: Run, context: RunContext, setting: Set
     model.to(setting.device)
     if setting.compiled:
         _compile(model)
-    loss_settings = _loss_settings(recipe, splits, task)
-    loss = FinetuneLoss(
-        TaskLoss(task, loss_settings, model.crf), _distillation(recipe, context, setting), autocast=setting.autocast
-    )
+    loss_settings = _loss_settings(recipe.loss, splits.train.examples, task, crf=recipe.head.crf)
+    distillation = None if recipe.teacher is None else _distillation(recipe.teacher, data, setting.device)
+    loss = FinetuneLoss(TaskLoss(task, loss_settings, model.crf), distillation, autocast=setting.autocast)
     graphs = setting.cuda_graphs and recipe.optimizer.kind == "adamw"
     graphs = graphs and can_record(model, data.task, loss_settings, autocast=setting.autocast)
     if graphs:
         plan.choose_padding()
     encoder = model.model.encoder
-    settings = optimizer_settings(recipe)
+    settings = _optimizer_settings(recipe.optimizer)
     if settings.kind == "muon" and not isinstance(encoder_of(model.model), Encoder):
         message = 'optimizer.kind = "muon" is not supported for models that transformers computes. Leave it out.'
         raise UsageError(message, code="unsupported-model", value="muon")
@@ -400,13 +399,14 @@ def _probe(
     epochs = _probe_epochs(recipe.probe.epochs, checkpoint, fit.task, fit.model)
     if not epochs:
         return []
-    loss = TaskLoss(fit.task, _loss_settings(recipe, splits, fit.task))
+    examples = splits.train.examples
+    loss = TaskLoss(fit.task, _loss_settings(recipe.loss, examples, fit.task, crf=recipe.head.crf))
     settings = ProbeSettings(**recipe.probe.model_dump(exclude={"epochs"}))
 
     def report(message: str) -> None:
         show(0.0, f"probing the new head: {message}")
 
-    return probe(fit, splits.train.examples, loss, settings, epochs=epochs, seed=run.seed, report=report)
+    return probe(fit, examples, loss, settings, epochs=epochs, seed=run.seed, report=report)
 
 
 def build_model(recipe: FinetuneRecipe, context: RunContext) -> tuple[TaskModel, Checkpoint]:
@@ -448,33 +448,28 @@ def plan_of(recipe: FinetuneRecipe, run: Run, context: RunContext) -> TrainingPl
     )
 
 
-def optimizer_settings(recipe: FinetuneRecipe) -> OptimizerSettings:
+def _optimizer_settings(table: OptimizerTable) -> OptimizerSettings:
     """The recipe's optimizer."""
-    table = recipe.optimizer
     scale = 1.0 if table.head_lr is None else table.head_lr / table.lr
     return OptimizerSettings(**table.model_dump(exclude={"lr", "head_lr"}), head_lr_scale=scale)
 
 
-def _loss_settings(recipe: FinetuneRecipe, splits: Splits, task: Task) -> LossSettings:
+def _loss_settings(table: LossTable, examples: Sequence[Example], task: Task, *, crf: bool) -> LossSettings:
     """The recipe's loss; label weights are computed from the training examples."""
-    table = recipe.loss
     if table.kind != "plain" and task.loss in ("value", "span", "pairs"):
         message = f"loss.kind {table.kind!r} is for labels, and this task has none to choose from. Leave it out."
         raise UsageError(message, code="unsupported-task", value="loss.kind")
-    if table.kind != "plain" and recipe.head.crf:
+    if table.kind != "plain" and crf:
         message = f"loss.kind {table.kind!r} and head.crf exclude each other: a CRF has a loss of its own."
         raise UsageError(message, code="unsupported-loss", value="loss.kind")
-    weights = label_weights(splits.train.examples, task, power=table.power) if table.kind == "weighted" else ()
+    weights = label_weights(examples, task, power=table.power) if table.kind == "weighted" else ()
     return LossSettings(table.kind, table.gamma, table.alpha, table.smooth, weights)
 
 
-def _distillation(recipe: FinetuneRecipe, context: RunContext, setting: Setting) -> Distillation | None:
+def _distillation(table: TeacherTable, data: TaskData, device: torch.device) -> Distillation:
     """The recipe's teachers."""
-    table, data = recipe.teacher, context.data
-    if table is None:
-        return None
     teachers = [
-        load_teacher(start_of(path), data.task, data.tokenizer, max_tokens=data.frame.max_tokens).to(setting.device)
+        load_teacher(start_of(path), data.task, data.tokenizer, max_tokens=data.frame.max_tokens).to(device)
         for path in table.models
     ]
     return Distillation(teachers, data.task, weight=table.weight, temperature=table.temperature)
@@ -558,7 +553,7 @@ def _require_scorable(recipe: FinetuneRecipe, task: Task, splits: Splits) -> Non
 
     Scored against itself, gold has every metric and shows every fault of its own.
     """
-    test = _test_split(recipe, splits) if recipe.score_test != "never" else None
+    test = _test_split(splits, recipe.data.test) if recipe.score_test != "never" else None
     selecting = splits.dev if splits.dev is not None else test
     for name, split in ((DEV, splits.dev), (TEST, test)):
         if split is None:
@@ -572,10 +567,10 @@ def _require_scorable(recipe: FinetuneRecipe, task: Task, splits: Splits) -> Non
             EvaluationSettings(metric=recipe.evaluation.metric).metric_of(scores)
 
 
-def _test_split(recipe: FinetuneRecipe, splits: Splits) -> Split:
+def _test_split(splits: Splits, name: str) -> Split:
     if splits.test is None or not splits.test.examples:
-        message = f"the split {recipe.data.test!r} has nothing to score. Remove score_test."
-        raise UsageError(message, code="empty-split", value=recipe.data.test)
+        message = f"the split {name!r} has nothing to score. Remove score_test."
+        raise UsageError(message, code="empty-split", value=name)
     return splits.test
 
 
@@ -625,7 +620,7 @@ def score_test_later(
                 autocast=setting.autocast,
             )
 
-        split = _test_split(recipe, data.splits(facts.fold))
+        split = _test_split(data.splits(facts.fold), recipe.data.test)
         scores = _score(recipe, split, folder / f"{TEST}.jsonl", task, predictions)
         scored = replace(facts, scores={**facts.scores, TEST: scores})
         write_record(folder, scored, recipe)

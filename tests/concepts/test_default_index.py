@@ -7,11 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from small_terms import marked
 
 from lexome.concepts.index import default_index, default_terms, displayed_name
+from lexome.concepts.linker import Linker
 from lexome.concepts.names import Agreement
 from lexome.concepts.ranking import POPULAR_GENES, POPULAR_SPECIES
 
+LINKER = Linker.load()
 README = default_terms().with_name("README.md").read_text(encoding="utf-8")
 
 
@@ -64,6 +67,10 @@ def test_every_dictionary_has_a_license_and_is_in_the_readme() -> None:
         ("patients", "Species", "NCBITaxon:9606"),
         ("HeLa", "CellLine", "cellosaurus:CVCL_0030"),
         ("HEK-293", "CellLine", "cellosaurus:CVCL_0045"),
+        ("NECTIN4", "Gene", "NCBIGene:81607"),
+        ("STING1", "Gene", "NCBIGene:340061"),
+        ("entecavir", "Chemical", "CHEBI:473990"),
+        ("ZIKV", "Species", "NCBITaxon:64320"),
     ],
 )
 def test_well_known_names_find_their_ids(name: str, type: str, curie: str) -> None:
@@ -80,6 +87,9 @@ def test_well_known_names_find_their_ids(name: str, type: str, curie: str) -> No
         "polymerase",
         "E6",
         "E7",
+        "E6/E7",
+        "NS1",
+        "NS5",
         "E3 ubiquitin ligase",
         "RTK",
         "protein kinase",
@@ -88,6 +98,34 @@ def test_well_known_names_find_their_ids(name: str, type: str, curie: str) -> No
 )
 def test_names_that_mean_no_single_gene_are_of_none(name: str) -> None:
     assert not [match for match in default_index().find(name, "Gene") if match.agreement is not Agreement.LOOSE]
+
+
+@pytest.mark.parametrize(
+    ("mention", "expected"),
+    [
+        # A dictionary gives these names to other concepts as well.
+        ("{IBD|Disease}", "mesh:D015212"),
+        ("{PKU|Disease}", "mesh:D010661"),
+        ("{pertussis|Disease}", "mesh:D014917"),
+        ("{TG|Chemical}", "mesh:D014280"),
+        ("{ABA|Chemical}", "mesh:D000040"),
+        ("{PCBs|Chemical}", "mesh:D011078"),
+        ("{DHEA|Chemical}", "mesh:D003687"),
+        ("{LY294002|Chemical}", "mesh:C085911"),
+        ("{P-gp|Gene}", "NCBIGene:5243"),
+        ("{β-actin|Gene}", "NCBIGene:60"),
+        ("{protein C|Gene}", "NCBIGene:5624"),
+        ("{p-p65|Gene}", "NCBIGene:5970"),
+        ("{O. sativa|Species}", "NCBITaxon:4530"),
+        ("{M. bovis|Species}", "NCBITaxon:1765"),
+        ("{neonates|Species}", "NCBITaxon:9606"),
+        # The dictionary of one species only has the name.
+        ("{IL-4Rα|Gene}", "NCBIGene:3566"),
+        ("{ENaC|Gene}", "NCBIGene:6337"),
+    ],
+)
+def test_names_are_linked_to_what_texts_mean_by_them(mention: str, expected: str) -> None:
+    assert [span.concepts for span in LINKER.link(marked(mention)).spans] == [(expected,)]
 
 
 def test_popular_names_are_of_concepts_in_the_index() -> None:
@@ -138,6 +176,12 @@ def test_common_species_are_shown_by_their_usual_names() -> None:
     assert zebrafish is not None
     assert (zebrafish.preferred, displayed_name(zebrafish)) == ("Brachydanio rerio", "Danio rerio")
     assert displayed_name(replace(zebrafish, preferred="my own name")) == "my own name"
+
+
+def test_renamed_genes_are_shown_by_their_present_symbol() -> None:
+    gene = default_index().concept_of("NCBIGene:23586")
+    assert gene is not None
+    assert (gene.preferred, displayed_name(gene)) == ("DDX58", "RIGI")
 
 
 def test_no_preferred_name_of_a_species_is_abbreviated() -> None:

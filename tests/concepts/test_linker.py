@@ -323,6 +323,18 @@ def test_names_of_annotated_genes_are_counted_in_one_order() -> None:
     assert names == [[f"{letter}olu beta kinase", f"{letter}BK"] for letter in letters]
 
 
+def test_a_name_that_the_dictionary_of_one_species_has_is_one_of_its_orthologs(tmp_path, linker: Linker) -> None:
+    genes = [
+        Term("NCBIGene:3566", "Gene", "IL4R", taxon=HUMAN),
+        Term("MGI:1", "Gene", "Il4r", taxon=MOUSE),
+        Term("RGD:2899", "Gene", "Il4r", ("Quelb9",), taxon=RAT),
+    ]
+    own = Linker([small_index(tmp_path, genes, name="own"), *linker.indexes])
+    assert _ids(own, "In patients, {Quelb9|Gene}") == [("NCBIGene:3566",)]
+    assert _ids(own, "In {mice|Species}, {Quelb9|Gene}")[1] == ("MGI:1",)
+    assert _ids(own, "In {rats|Species}, {Quelb9|Gene}")[1] == ("RGD:2899",)
+
+
 def test_misspellings_differ_by_few_letters() -> None:
     assert is_misspelling("ibuprophen", "Ibuprofen")
     assert is_misspelling("schizophenia", "Schizophrenia")

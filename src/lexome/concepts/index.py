@@ -561,7 +561,7 @@ def preferred_name(concept: str) -> str | None:
 
 
 def displayed_name(concept: Concept) -> str:
-    """The preferred name of a concept; of the default index's common species and cell lines, their usual one."""
+    """The preferred name of a concept; of common concepts of the default index, their usual one."""
     usual = preferred_names().get(concept.id)
     if usual is None or (own := default_index().concept_of(concept.id)) is None or own.preferred != concept.preferred:
         return concept.preferred
@@ -570,10 +570,11 @@ def displayed_name(concept: Concept) -> str:
 
 @cache
 def preferred_names() -> dict[str, str]:
-    """Preferred names of common species and cell lines, by id.
+    """Usual names of common species, cell lines, genes and chemicals, by id.
 
-    The dictionaries of these two types list names without saying which one is preferred. The index takes a Latin
-    binomial of a species, and the first name in the alphabet of a cell line: "He La" for HeLa.
+    The dictionaries of the first two types list names without saying which one is preferred. The index takes a Latin
+    binomial of a species, and the first name in the alphabet of a cell line: "He La" for HeLa. It has the old symbols
+    of genes that were renamed, and systematic names of some chemicals.
     """
     table = (files("lexome") / DEFAULT_TERMS / "preferred-names.tsv").read_text(encoding="utf-8")
     rows = (line.split("\t") for line in table.splitlines()[1:])

@@ -94,7 +94,7 @@ _NAMED = 3
 # less are right on training and development data: codes, brands and compounds resemble others.
 _SURE_GUESS = {CHEMICAL: 0.9}
 # "pERK" and "p-S6" are phosphorylated; what a receptor binds is another gene.
-_PHOSPHORYLATED = re.compile(r"p(?:-(?=[A-Z])|hospho-?(?=[A-Z])|(?=[A-Z]\w\w))(\S+)$")
+_PHOSPHORYLATED = re.compile(r"p(?:-(?=[A-Z]|p\d)|hospho-?(?=[A-Z])|(?=[A-Z]\w\w))(\S+)$")
 _RECEPTOR = re.compile(r"((?=\S*[A-Z0-9])\S{2,8}) receptors?$")
 # Similar names of so few letters are no evidence, and symbols of elements no longer than this have their own case.
 _MAX_SHORT, _MAX_ELEMENT = 4, 2
@@ -168,6 +168,9 @@ class _Context:
     long_form_of: Mapping[str, str]
     species: SpeciesContext
     concepts: Counter[str]
+
+
+_SPECIES = frozenset((HUMAN, MOUSE, RAT))
 
 
 class Linker:
@@ -506,16 +509,23 @@ class _Lookup:
         return ((match, concept) for match, concept in self._genes(name) if concept.taxon == HUMAN)
 
     def _add_orthologs(self) -> None:
-        """The mouse and rat genes with the symbol of a human gene: only human ones have long names."""
-        human = sorted(
-            (one for one in self.best.values() if one.concept.taxon == HUMAN and one.name != one.concept.preferred),
+        """The genes of the other species with the symbol of a candidate: each species lacks names that another has.
+
+        Only human genes have long names; "ENaC" and "IL-4Ra" are names of rat genes only.
+        """
+        named = sorted(
+            (one for one in self.best.values() if one.concept.taxon in _SPECIES and one.name != one.concept.preferred),
             key=lambda one: (-one.score, one.concept.id),
         )
-        for one in human[:_ORTHOLOGS]:
+        human = [one for one in named if one.concept.taxon == HUMAN]
+        for one in human[:_ORTHOLOGS] or named[:_ORTHOLOGS]:
             for index in self.linker.indexes:
                 for match in index.find(one.concept.preferred, self.type):
                     concept = index.concept(match.concept)
-                    if concept.taxon in (MOUSE, RAT) and concept.preferred.upper() == one.concept.preferred.upper():
+                    if (
+                        concept.taxon in _SPECIES - {one.concept.taxon, HUMAN if human else None}
+                        and concept.preferred.upper() == one.concept.preferred.upper()
+                    ):
                         scored = self._score(concept, one.name, one.form, one.agreement)
                         self._keep(self._with_feature(scored, "ortholog"))
 

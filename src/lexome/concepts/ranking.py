@@ -205,7 +205,8 @@ _WORD = re.compile(r"(?<![\w-])\w[\w-]*")
 # Popular names that a taxonomy gives to a genus, a strain, another virus or nothing at all.
 _POPULAR = {
     HUMAN: "human humans patient patients man men woman women child children participant participants volunteer "
-    "volunteers people person persons infant infants boy boys girl girls inpatient inpatients outpatient outpatients",
+    "volunteers people person persons infant infants boy boys girl girls inpatient inpatients outpatient outpatients "
+    "neonate neonates newborn newborns toddler toddlers adolescent adolescents mother mothers veteran veterans",
     MOUSE: "mouse mice murine",
     RAT: "rat rats",
     "NCBITaxon:7227": "drosophila fly flies fruitfly",
@@ -222,6 +223,9 @@ _POPULAR = {
     "NCBITaxon:9940": "sheep ovine",
     "NCBITaxon:10141": "guineapig guineapigs",
     "NCBITaxon:7955": "zebrafish",
+    "NCBITaxon:4530": "o.sativa",
+    "NCBITaxon:6182": "s.japonicum",
+    "NCBITaxon:1765": "m.bovis",
     "NCBITaxon:10359": "cmv hcmv",
     "NCBITaxon:12814": "rsv",
 }
@@ -230,7 +234,11 @@ POPULAR_TAXA = frozenset(_POPULAR)
 # Short names that dictionaries give to several genes, of which texts mean one: by its human symbol. NCBI Gene lists p21
 # for eight genes, PSA for five, and how many names a gene has says little about which one authors write of.
 _POPULAR_GENES = {
+    "ABCB1": "P-gp",
+    "ABCG2": "BCRP",
+    "ACACA": "ACC",
     "ACP5": "TRAP",
+    "ACTB": "beta-actin",
     "AGER": "RAGE",
     "AKT1": "PKB",
     "ALPL": "ALP",
@@ -247,6 +255,7 @@ _POPULAR_GENES = {
     "ERRFI1": "Mig6",
     "F2R": "PAR1",
     "F2RL1": "PAR2",
+    "FOLH1": "PSMA",
     "FSHB": "FSH",
     "GOT1": "AST",
     "IGHM": "IgM",
@@ -273,6 +282,7 @@ _POPULAR_GENES = {
     "PRKAA1": "AMPK",
     "PRKACA": "PKA",
     "PRKCA": "PKC",
+    "PROC": "protein C",
     "PTGS1": "COX1",
     "PTGS2": "COX2",
     "PYCARD": "ASC",

@@ -72,6 +72,10 @@ def found(text: str, *predicted: tuple[str, str, float], rules: tuple[str, ...] 
         # Not variants: a cell line and a protein, and a word with no gene or mutation near it.
         ("T47D cells and S100B in mutants", [("T47D", "CellLine", 0.9)], {("T47D", "CellLine")}),
         ("room A12B on floor 3", [], set()),
+        # Well-known substitutions need neither; strains are no variants.
+        ("T315I was tested", [], {("T315I", "Variant")}),
+        ("TERT promoter C228T", [], {("C228T", "Variant")}),
+        ("strain 14028s grew", [("14028s", "Variant", 0.9)], set()),
     ],
 )
 def test_variants(text: str, predicted: list[tuple[str, str, float]], expected: set[tuple[str, str]]) -> None:
@@ -121,6 +125,10 @@ def test_two_lines_in_one_mention_are_two() -> None:
         ("anti-CD20 antibodies", ("anti-CD20 antibodies", "Gene"), "CD20"),
         ("PTEN exon 5", ("PTEN exon 5", "Gene"), "PTEN"),
         ("FOXP3 protein", ("FOXP3 protein", "Gene"), "FOXP3"),
+        ("treats HAT. Amiodarone", ("HAT. Amiodarone", "Chemical"), "Amiodarone"),
+        ("budesonide-formoterol", ("budesonide-", "Chemical"), "budesonide"),
+        ("Cl- and H+", ("Cl-", "Chemical"), "Cl-"),
+        ("high Lp(a) levels", ("Lp", "Gene"), "Lp(a)"),
         # Words that are a part of the name.
         ("prion protein", ("prion protein", "Gene"), "prion protein"),
         ("a TNF-induced gene", ("TNF-induced gene", "Gene"), "TNF-induced gene"),
@@ -190,6 +198,12 @@ def test_mentions_without_letters_are_none() -> None:
         ("CAR T cells", [("CAR", "Chemical", 0.8)], set()),
         ("the domain AmiC2-cat", [("cat", "Gene", 0.8)], set()),
         ("myc, myc-", [("myc", "Gene", 0.8)], {("myc", "Gene")}),
+        ("eGFR of EGFR", [("eGFR", "Gene", 0.8), ("EGFR", "Gene", 0.9)], {("EGFR", "Gene")}),
+        ("anti-HBc", [("anti-", "Gene", 0.6)], set()),
+        ("Gene, TP53", [("Gene", "Gene", 0.6), ("TP53", "Gene", 0.9)], {("TP53", "Gene")}),
+        ("sweat chloride", [("sweat", "Chemical", 0.5), ("chloride", "Chemical", 0.9)], {("chloride", "Chemical")}),
+        ("median OS was 9 months", [("OS", "Disease", 0.7)], set()),
+        ("osteosarcoma: median OS", [("OS", "Disease", 0.7)], {("OS", "Disease")}),
     ],
 )
 def test_names_by_their_form(

@@ -42,10 +42,14 @@ LIST_PART = {
     "Species": re.compile(r"[A-Z]?[a-z]{2,}s"),
 }
 MAX_LIST = 200
+# The end of a sentence in a mention, after an abbreviation: "HAT. Amiodarone".
+SENTENCE_END = re.compile(r"(?<=[A-Z]{2})\. (?=[A-Z][a-z]{3})")
 # A species of this score or more is cut from the gene that begins with it: "Arabidopsis thaliana FLC".
 SURE = 0.5
 # The least length of what is left.
 MIN_GENE = 3
+# The end of the first word of a compound.
+HYPHENATED = re.compile(r"[^\W\d_]{3}-\Z")
 # Characters that are removed at either end at most, so that a page of brackets costs no more than a line.
 MAX_TRIM = 8
 OPENING, CLOSING = "([{", ")]}"
@@ -59,6 +63,8 @@ def apply_boundaries(text: str, mentions: Sequence[Mention], drops: list[Drop]) 
     }
     for mention in mentions:
         start, end = balanced(text, *mention.place)
+        if (sentence := SENTENCE_END.search(text, start, end)) is not None:
+            start = sentence.end()
         if mention.type == "Gene":
             if (after := species.get(start, end) + 1) < end and text[after - 1] == " ":
                 start = after
@@ -92,6 +98,9 @@ def balanced(text: str, start: int, end: int) -> tuple[int, int]:
             end -= 1
         else:
             break
+    # "budesonide-" of "budesonide-formoterol", but "Cl-" and "NO3-".
+    if HYPHENATED.match(text, max(start, end - 4), end) and text[end : end + 1].isalpha():
+        end -= 1
     # "15 nucleotide (nt": the bracket closes right behind it.
     if (
         end < len(text)
@@ -116,6 +125,8 @@ def gene_name(text: str, start: int, end: int) -> tuple[int, int]:
     ):
         end = after.start()
     name = text[start:end]
+    if name == "Lp" and text.startswith("(a)", end):
+        return start, end + 3
     if (mark := ALLELE_MARK.search(name)) and mark.start() >= MIN_GENE:
         return start, start + mark.start()
     return start, end

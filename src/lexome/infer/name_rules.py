@@ -89,12 +89,17 @@ LEAD = re.compile(
     r"|(?:and|or) (?:cadmium|mercury|arsenic|zinc|copper|other metals)|is (?:a|an) (?:\w+ )?(?:metal|neurotoxi\w+)))"
 )
 
-# What is no mention, whatever the model says: parts of antibodies' names, signs of tests, kinds of RNA.
+# What is no mention, whatever the model says: parts of antibodies' names, signs of tests, kinds of RNA, the glomerular
+# filtration rate, sweat, in which chloride is measured, and headings of tables.
 NO_NAME = re.compile(
-    r"[Hh]umani[sz]ed|[+-]?ve|p(?:Ser|Thr|Tyr|[STY])-?\d{2,4}|(?:lnc|circ|mi|m|si|sh|t|r|nc|ds|ss|pi|sn)RNAs?"
+    r"[Hh]umani[sz]ed|[Aa]nti-?|[Gg]enes?|[Pp]roteins?|[+-]?ve|eGFR|[Ss]weat|p(?:Ser|Thr|Tyr|[STY])-?\d{2,4}"
+    r"|(?:lnc|circ|mi|m|si|sh|t|r|nc|ds|ss|pi|sn)RNAs?"
 )
 # The longest gene after a hyphen that is taken for the end of a word.
 MAX_END = 4
+# Overall survival, which the model takes for osteosarcoma.
+SURVIVAL = re.compile(r"\b(?:PFS|DFS|RFS|TTP|ORR|[Ss]urvival|prolong(?:s|ed)?|median)\b")
+SURVIVAL_WINDOW = 100
 # CAR T cells
 CHIMERIC = re.compile(r"CAR(?=[ -](?:T|NK))")
 
@@ -109,6 +114,7 @@ def apply_name_forms(
         if (
             NO_NAME.fullmatch(text, start, end)
             or CHIMERIC.match(text, start, end + 3)
+            or _is_survival(text, mention)
             or _is_end_of_word(text, mention)
         ):
             drops.append(Drop(mention, "no name"))
@@ -122,6 +128,17 @@ def apply_name_forms(
         found.update((start, end, "Species") for start, end in microbes(text))
         found.update((start, end, "Species") for start, end in short_binomials(text, kept))
     return with_names(text, kept, sorted(found), drops, rule=RULE, score=SCORE) if found else kept
+
+
+def _is_survival(text: str, mention: Mention) -> bool:
+    """Whether OS is overall survival: near other endpoints, and where no osteosarcoma is mentioned."""
+    start, end = mention.place
+    return (
+        mention.type == "Disease"
+        and text[start:end] == "OS"
+        and "osteosarcoma" not in text.lower()
+        and SURVIVAL.search(text, max(0, start - SURVIVAL_WINDOW), end + SURVIVAL_WINDOW) is not None
+    )
 
 
 def _is_end_of_word(text: str, mention: Mention) -> bool:

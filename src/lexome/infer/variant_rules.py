@@ -99,7 +99,7 @@ NOT_SUBSTITUTIONS = frozenset(
     )
 )
 
-# Substitutions in cancer that superscripts leave glued to the gene: KrasG12D, BRAFV600E, p53R172H.
+# Substitutions that are variants without a cue, and that superscripts leave glued to the gene: KrasG12D, BRAFV600E.
 HOTSPOTS = frozenset(
     (
         "G12A",
@@ -170,6 +170,8 @@ HOTSPOTS = frozenset(
         "P301L",
         "G93A",
         "R1441G",
+        "C228T",
+        "C250T",
     )
 )
 GLUED = re.compile(rf"\b(?=\w{{5,14}}(?!\w))([A-Za-z][A-Za-z0-9]{{1,7}}?)([{AMINO_1}][1-9]\d{{1,3}}[{AMINO_1}])(?!\w)")
@@ -184,9 +186,11 @@ EXON = re.compile(
 DELETED = re.compile(r"\ddel")
 
 # What the model takes for variants and annotators do not: markers (D13S263), translocations, t(9;22), probes of
-# methylation and peptides; and residues without a change, where a protein is phosphorylated or active there.
+# methylation, strains (14028s) and peptides; and residues without a change, where a protein is phosphorylated or
+# active there.
 NOT_VARIANTS = re.compile(
-    r"D\d{1,2}S\d{1,5}|t ?\(\d.*|mutations?|substitutions?|variants?|polymorphisms?|[Cc]odon \d{1,4}|cg\d{8}|[A-Z]{7,}",
+    r"D\d{1,2}S\d{1,5}|\d{3,6}[a-z]?|t ?\(\d.*|mutations?|substitutions?|variants?|polymorphisms?|[Cc]odon \d{1,4}"
+    r"|cg\d{8}|[A-Z]{7,}",
     re.DOTALL,
 )
 _RESIDUE = rf"(?:p(?:hospho)?-?)?(?:(?:{AMINO_3})[- ]?\(?\d{{1,4}}\)?|[STY]\d{{1,4}})"
@@ -259,7 +263,12 @@ def notations(text: str, genes: Sequence[Mention], lines: Occupied) -> Iterator[
             continue
         if cues is None:
             cues = [cue.start() for cue in CUES.finditer(text)]
-        if _near(cues, start, end) or _follows_gene(text, ends, start) or of_genes.overlaps(start, start + 1):
+        if (
+            match.group() in HOTSPOTS
+            or _near(cues, start, end)
+            or _follows_gene(text, ends, start)
+            or of_genes.overlaps(start, start + 1)
+        ):
             more = ALTERNATIVES.match(text, end)
             places.append((start, more.end() if more else end))
     last = -1

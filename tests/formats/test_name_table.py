@@ -7,6 +7,7 @@ from errors import raises
 
 from lexome.errors import FormatError
 from lexome.formats import Tally, read, write
+from lexome.formats.name_table import DATE_NOTE
 
 Row = tuple[str, str, str, tuple[str, ...]]
 
@@ -54,6 +55,15 @@ def test_what_is_ignored_in_an_id_is_noted(tmp_path: Path) -> None:
     text = "name,type,concept\nTP53,Gene,7157(Tax:9606)\n"
     assert rows(tmp_path / "a.csv", text, tally) == [("a-2", "TP53", "Gene", ("NCBIGene:7157",))]
     assert tally.notes == {"taxon of a gene id ignored": 1}
+
+
+def test_genes_that_became_dates_are_noted(tmp_path: Path) -> None:
+    tally = Tally()
+    assert len(rows(tmp_path / "a.csv", "Gene\n1-Sep\nMar-02\n2026-09-01\nSEPT9\n", tally)) == 4
+    assert tally.notes == {DATE_NOTE: 3}
+    other = Tally()
+    rows(tmp_path / "b.csv", "Cell line\n1-Sep\n", other)
+    assert other.notes == {}
 
 
 def test_rows_without_a_name_are_rejected_and_other_columns_counted(tmp_path: Path) -> None:

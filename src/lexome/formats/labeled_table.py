@@ -31,13 +31,12 @@ _IGNORED = frozenset({"genre", "filename", "year", "old_index", "source1", "sour
 _KNOWN = _IGNORED.union(_IDS, _TEXTS, _LABELS, ("keywords",))
 
 _LAYOUTS = (
-    "Expected a first row that names the column of the text (title, abstract, text or sentence) and, optionally, pmid, "
-    "id, keywords and label. Other columns that are known: index, pairID, sentence1, sentence2, labels, gold_label, "
-    "score; without names, a sentence and its label, or ChemProt pairs in nine columns (label, CHEMICAL, GENE-Y or "
-    "GENE-N, two distances, sentence, two entities, PMID)."
+    "Expected a first row that names the column of the text (title, abstract, text or sentence) and, optionally, pmid "
+    "or id, keywords and label; of datasets, also index, pairID, sentence1, sentence2, labels, gold_label and score."
 )
 _ADVICE = (
-    "Name the columns with the options text, label and id, by name or number (text=2), and set header=yes or header=no."
+    "Name the columns with the options text, id and label, by name or number: on the command line, --set text=COLUMN "
+    "--set id=COLUMN; and set header=yes or header=no."
 )
 
 

@@ -51,7 +51,13 @@ _TYPE_COLUMNS = {
 _SEPARATORS = re.compile(r"[\s_.-]+")
 # The first row that has no ids, above rows that do, names columns of which none is known.
 _HAS_DIGIT = re.compile(r"[0-9]")
+# What spreadsheets make of the genes SEPT1, MARCH1 and DEC1.
+_DATE = re.compile(
+    r"\d{1,2}-(?:Mar|Sep|Oct|Dec)|(?:Mar|Sep|Oct|Dec)-\d{1,2}|\d{4}-\d\d-\d\d(?:[ T]00:00:00)?|\d\d?/\d\d?/\d{4}",
+    re.IGNORECASE,
+)
 _SAMPLE = 20
+DATE_NOTE = "gene that a spreadsheet made a date of, as 1-Sep of SEPT1: correct it in the table"
 
 
 @dataclass(frozen=True)
@@ -245,6 +251,8 @@ def _mention(row: TableRow, cells: list[str], layout: _Layout, tally: Tally) -> 
     if not text or not type:
         missing = "name" if not text else "type"
         raise BadDocument(f"no_{missing}", f"the row has no {missing}: {shorten(', '.join(cells))}", value=missing)
+    if type.lower() == "gene" and _DATE.fullmatch(text):
+        tally.note(DATE_NOTE)
     concepts: dict[str, None] = {}
     for part in values.get("concept", "").split(";"):
         ids, notes = parse_ids(part, None)

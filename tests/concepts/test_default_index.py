@@ -128,6 +128,20 @@ def test_names_are_linked_to_what_texts_mean_by_them(mention: str, expected: str
     assert [span.concepts for span in LINKER.link(marked(mention)).spans] == [(expected,)]
 
 
+@pytest.mark.parametrize(
+    ("mention", "expected"),
+    [
+        ("piperacillin-tazobactam", ("mesh:D010878", "mesh:D000078142")),
+        ("sofosbuvir/velpatasvir", ("mesh:D000069474", "mesh:C000604171")),
+        # Those that a dictionary has, and words with a hyphen that are one name.
+        ("trimethoprim-sulfamethoxazole", ("mesh:D015662",)),
+        ("polyethylene-glycol", ("mesh:D011092",)),
+    ],
+)
+def test_combinations_of_drugs_have_the_ids_of_both(mention: str, expected: tuple[str, ...]) -> None:
+    assert LINKER.link(marked(f"{{{mention}|Chemical}}")).spans[0].concepts == expected
+
+
 def test_popular_names_are_of_concepts_in_the_index() -> None:
     index = default_index()
     unknown = [taxon for taxon in POPULAR_SPECIES.values() if index.number_of(taxon) is None]

@@ -398,6 +398,8 @@ _MICRO_RNA = re.compile(
 )
 # "breast and/or ovarian cancer", "brain, breast, and prostate cancer", "Mcm4/6/7".
 _CONJUNCTION = re.compile(r"\s*(?:,\s*(?:and/or|and|or)\s+|\s+(?:and/or|and|or|&)\s+|\s+as well as\s+|,\s+)\s*")
+# Drugs that are given together: "sofosbuvir/velpatasvir", "atovaquone-proguanil".
+_COMBINATION = re.compile(r"[^\W\d_]{6,}(?:[-/][^\W\d_]{6,}){1,3}")
 _NUMBERED = re.compile(r"^([^\W\d]+[A-Za-z]*-?)(\d+[A-Za-z]?)((?:\s*[/,]\s*-?\d+[A-Za-z]?|\s+and\s+-?\d+[A-Za-z]?)+)$")
 _NUMBER = re.compile(r"\d+[A-Za-z]?")
 _MAX_SUBSTITUTIONS = 24
@@ -511,6 +513,8 @@ def composite_parts(text: str, type: str) -> list[str]:
         return [f"{match[1]}{number}" for number in chain([match[2]], _NUMBER.findall(match[3]))]
     if type not in ("Disease", "Chemical", "Gene", "Species"):
         return []
+    if type == "Chemical" and _COMBINATION.fullmatch(text):
+        return re.split("[-/]", text)
     if type == "Disease" and "/" in text and " " in text:
         text = re.sub(r"(?<=[^\W\d]{3})/(?=[^\W\d]{3})", " and ", text)
     pieces = [piece for piece in _CONJUNCTION.split(text) if piece]

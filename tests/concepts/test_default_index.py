@@ -90,6 +90,7 @@ def test_well_known_names_find_their_ids(name: str, type: str, curie: str) -> No
         "E6/E7",
         "NS1",
         "NS5",
+        "H-B",
         "E3 ubiquitin ligase",
         "RTK",
         "protein kinase",

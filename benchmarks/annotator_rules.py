@@ -5,13 +5,15 @@
 On development sets: the model without rules, minimum scores and with all types of a place, as the first edition
 returned them; with everything; and with each rule switched off. A mention is correct if offsets and type match.
 Calibration is cross-fitted over documents: curves are fitted on four fifths of them, and the error is measured on what
-the whole pipeline returns for the last fifth. `--fit` writes the curves of all documents, the rules and the minimum
-scores into model.json, which an export of new weights lacks. `--test` scores the test splits, with rules and without.
+the whole pipeline returns for the last fifth. The sentences of tests/infer/hard_sentences.txt are scored as well.
+`--fit` writes the curves of all documents, the rules and the minimum scores into model.json, which an export of new
+weights lacks. `--test` scores the test splits, with rules and without.
 Writes results/annotator_rules.json.
 """
 
 import argparse
 import json
+import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -31,10 +33,15 @@ from lexome.infer.annotator import Model, default_model
 from lexome.infer.predictor import write_settings
 from lexome.infer.rules import RULES
 from lexome.infer.selection import Selection, made_by_rule
+from lexome.infer.variant_rules import is_notation
 from lexome.tasks.task import Example, Floats
 from real_data import DATASETS
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests" / "infer"))
+
+import hard_sentences  # noqa: E402
+
 RESULT = ROOT / "results" / "annotator_rules.json"
 TYPES = ("Gene", "Disease", "Chemical", "Species", "CellLine", "Variant")
 ALL_SIX = {type_: type_ for type_ in TYPES}
@@ -88,12 +95,18 @@ def main() -> None:
     result["added"] = precision_of_rules(model)
     result["calibration"] = calibration(model)
     result["repeated"] = repeated_sentences(model)
+    result["hard_sentences"] = scores_of_hard_sentences(model)
     result["float_weights"] = float_weights(model)
     if given.test:
         both = variants(model)
         result["test"] = {name: scores(model, both[name], split="test") for name in ("none", "all")}
     RESULT.write_text(json.dumps(result, indent=1) + "\n")
-    print(json.dumps({name: result[name] for name in ("development", "added", "calibration", "repeated")}, indent=1))
+    print(
+        json.dumps(
+            {name: result[name] for name in ("development", "added", "calibration", "repeated", "hard_sentences")},
+            indent=1,
+        )
+    )
 
 
 def arguments() -> argparse.Namespace:
@@ -200,7 +213,7 @@ def precision_of_rules(model: Model) -> dict[str, dict[str, Any]]:
 
 
 def scored(model: Model, selection: Selection, folds: Sequence[int]) -> dict[str, list[tuple[float, bool, bool]]]:
-    """By type, score, correctness and whether the model made it, of the mentions of documents in some folds."""
+    """By type, score, correctness and whether the score is the model's, of the mentions of documents in some folds."""
     rows: dict[str, list[tuple[float, bool, bool]]] = {type_: [] for type_ in TYPES}
     for name in CALIBRATION:
         part = [row for number, row in enumerate(encoded(name, "dev")) if number % FOLDS in folds]
@@ -210,7 +223,11 @@ def scored(model: Model, selection: Selection, folds: Sequence[int]) -> dict[str
             for type_ in types:
                 right = gold_places(gold, DEV[name], type_)
                 rows[type_] += [
-                    (span.score or 0.0, (span.start, span.end) in right, span.id not in made)
+                    (
+                        span.score or 0.0,
+                        (span.start, span.end) in right,
+                        span.id not in made and not (type_ == "Variant" and is_notation(span.text)),
+                    )
                     for span in doc.spans
                     if span.type == type_
                 ]
@@ -300,7 +317,7 @@ def float_weights(model: Model) -> dict[str, Any]:
 def repeated_sentences(model: Model, *, copies: int = 4, limit: int = 150) -> dict[str, float]:
     """Share of mentions that all copies of a sentence have, of those that any has, with the rules and without.
 
-    The sentences are the first ones of the abstracts of BioRED's development split, each repeated in one text.
+    The sentences are the titles of BioRED's development split, each repeated in one text.
     """
     both = variants(model)
     shares: dict[str, float] = {}
@@ -320,6 +337,28 @@ def repeated_sentences(model: Model, *, copies: int = 4, limit: int = 150) -> di
             anywhere += len(set.union(*seen))
         shares[name] = round(same / max(1, anywhere), 4)
     return shares
+
+
+# --- hard sentences
+
+
+def scores_of_hard_sentences(model: Model) -> dict[str, Any]:
+    """Precision, recall and F1 in percent by type, without rules and with them, on the sentences of the tests."""
+    rows = hard_sentences.sentences()
+    docs = hard_sentences.documents(rows)
+    both = variants(model)
+    result: dict[str, Any] = {"sentences": len(rows)}
+    for name in ("none", "all"):
+        annotated = []
+        for doc in docs:
+            examples = model.encode(doc)
+            annotated.append(model.predict(doc, examples, model.run(examples), both[name]))
+        result[name] = {
+            type_: {"mentions": part.expected}
+            | {key: round(100 * getattr(part, key), 1) for key in ("precision", "recall", "f1")}
+            for type_, part in hard_sentences.scores(rows, annotated).items()
+        }
+    return result
 
 
 def one_passage(text: str) -> Document:

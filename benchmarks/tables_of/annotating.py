@@ -102,6 +102,22 @@ def annotator_calibration() -> str:
     return rows(("type", "mentions", "expected calibration error", "minimum score"), *lines)
 
 
+def annotator_hard_sentences() -> str:
+    """Precision and recall of the default model on hard sentences, alone and with rules."""
+    result = stored("annotator_rules")["hard_sentences"]
+    lines = []
+    for type_, alone in result["none"].items():
+        returned = result["all"][type_]
+        cells = [f"{part[key]:.1f}" for part in (alone, returned) for key in ("precision", "recall", "f1")]
+        lines.append((type_, f"{alone['mentions']:,}", *cells))
+    head = (
+        "type",
+        "mentions",
+        *(f"{key}, {kind}" for kind in ("alone", "with rules") for key in ("precision", "recall", "F1")),
+    )
+    return rows(head, *lines)
+
+
 def serve_load() -> str:
     result = stored("serve_load")
     offline, latency, beside = result["offline_docs_per_s"], result["latency_s"], result["short_beside_books"]
@@ -218,6 +234,7 @@ TABLES = {
         annotator_rules,
         annotator_rules_each,
         annotator_calibration,
+        annotator_hard_sentences,
         serve_load,
         onnx_speed,
         window_independence,

@@ -1,6 +1,7 @@
 """Rules after the model: each on mentions given by hand, so that none depends on weights."""
 
 import random
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,6 +17,7 @@ from lexome.errors import CheckpointError, UsageError
 from lexome.infer.annotator import default_model
 from lexome.infer.predictor import read_settings, write_settings
 from lexome.infer.rules import (
+    AMBIGUOUS_SCORE,
     RULES,
     WORD,
     Drop,
@@ -38,6 +40,7 @@ from lexome.infer.selection import (
     refine_document,
     select,
 )
+from lexome.infer.variant_rules import EXON_SCORE, SCORE
 from lexome.tasks.task import PredictedMention
 
 TYPES = ("Gene", "Disease", "Chemical", "Species", "CellLine", "Variant")
@@ -76,10 +79,32 @@ def found(text: str, *predicted: tuple[str, str, float], rules: tuple[str, ...] 
         ("T315I was tested", [], {("T315I", "Variant")}),
         ("TERT promoter C228T", [], {("C228T", "Variant")}),
         ("strain 14028s grew", [("14028s", "Variant", 0.9)], set()),
+        # Proteins of viruses are cues as well; a letter and a number may be the end of a name.
+        ("Omicron spike N501Y", [], {("N501Y", "Variant")}),
+        ("tp53M214K mutants", [("tp53M214K", "Gene", 0.5)], {("tp53", "Gene"), ("M214K", "Variant")}),
+        ("TMEM16A mutants", [("TMEM16A", "Gene", 0.5)], {("TMEM16A", "Gene")}),
+        # What happens to RNA, but of MET, where reports name the variant so.
+        ("exon 6 skipping", [], set()),
+        ("exon 14 skipping", [], {("exon 14 skipping", "Variant")}),
     ],
 )
 def test_variants(text: str, predicted: list[tuple[str, str, float]], expected: set[tuple[str, str]]) -> None:
     assert found(text, *predicted, rules=("variants",)) == expected
+
+
+def test_a_notation_has_the_precision_of_its_kind() -> None:
+    """Whoever found it: the model's score is kept where it is higher, and that of other mentions always."""
+    text = "c.76A>T, a 30-bp deletion, exon 19 deletion and A to G"
+    names = (("c.76A>T", 0.6), ("30-bp deletion", 0.9), ("A to G", 0.7))
+    mentions = [Mention(text.index(name), text.index(name) + len(name), "Variant", score) for name, score in names]
+    refined, _ = apply_rules(text, mentions, types=TYPES, rules=("variants",))
+    scores = {text[slice(*mention.place)]: (mention.score, mention.rule) for mention in refined}
+    assert scores == {
+        "c.76A>T": (SCORE, None),
+        "30-bp deletion": (0.9, None),
+        "exon 19 deletion": (EXON_SCORE, "variants"),
+        "A to G": (0.7, None),
+    }
 
 
 @pytest.mark.parametrize(
@@ -129,6 +154,16 @@ def test_two_lines_in_one_mention_are_two() -> None:
         ("budesonide-formoterol", ("budesonide-", "Chemical"), "budesonide"),
         ("Cl- and H+", ("Cl-", "Chemical"), "Cl-"),
         ("high Lp(a) levels", ("Lp", "Gene"), "Lp(a)"),
+        ("KRAS MUTATIONS", ("KRAS MUTATIONS", "Gene"), "KRAS"),
+        ("gene tb1", ("gene tb1", "Gene"), "tb1"),
+        ("Brca1fl/fl; Brca1flox", ("Brca1fl/fl", "Gene"), "Brca1"),
+        ("CD11b(+) cells", ("CD11b(+)", "Gene"), "CD11b"),
+        ("CYP2C9*3 carriers", ("CYP2C9*3", "Gene"), "CYP2C9"),
+        ("HLA-B*58:01", ("HLA-B*58", "Gene"), "HLA-B*58"),
+        # Ions and acids are whole.
+        ("Ca2+ influx", ("Ca2", "Chemical"), "Ca2+"),
+        ("Ca(2+) influx", ("Ca(2", "Chemical"), "Ca(2+)"),
+        ("abscisic acid rose", ("abscisic", "Chemical"), "abscisic acid"),
         # Words that are a part of the name.
         ("prion protein", ("prion protein", "Gene"), "prion protein"),
         ("a TNF-induced gene", ("TNF-induced gene", "Gene"), "TNF-induced gene"),
@@ -139,6 +174,14 @@ def test_two_lines_in_one_mention_are_two() -> None:
 )
 def test_boundaries(text: str, predicted: tuple[str, str], expected: str) -> None:
     assert found(text, (*predicted, 0.9), rules=("boundaries",)) == {(expected, predicted[1])}
+
+
+def test_alleles_glued_to_genes_before_mice() -> None:
+    """Where the model has nothing, or is not sure; a knockout of everything is none."""
+    text = "XpdTTD mice, SirT1ko mice, Il10KO mice and WTKO mice"
+    predicted = (("SirT1ko", "Gene", 0.3), ("Il10KO", "Gene", 0.9))
+    expected = {("Xpd", "Gene"), ("SirT1", "Gene"), ("Il10", "Gene")}
+    assert found(text, *predicted, rules=("boundaries",)) == expected
 
 
 def test_a_species_before_a_gene_is_none_of_it() -> None:
@@ -204,6 +247,7 @@ def test_mentions_without_letters_are_none() -> None:
         ("sweat chloride", [("sweat", "Chemical", 0.5), ("chloride", "Chemical", 0.9)], {("chloride", "Chemical")}),
         ("median OS was 9 months", [("OS", "Disease", 0.7)], set()),
         ("osteosarcoma: median OS", [("OS", "Disease", 0.7)], {("OS", "Disease")}),
+        ("vitamin D", [("vitamin D", "Species", 0.6)], set()),
     ],
 )
 def test_names_by_their_form(
@@ -227,6 +271,33 @@ def test_ambiguous_abbreviations_need_a_clinical_text() -> None:
     assert found(defined, rules=("lexicon",)) == set()
 
 
+@pytest.mark.parametrize(
+    ("text", "clinical"),
+    [
+        ("Pt with CAD.", True),
+        ("HTN, T2DM, CAD on Lipitor.", True),
+        ("A 60-year-old man with a history of AF presented with pain.", True),
+        ("We enrolled 50 patients; MRI showed AS and MS signals.", False),
+        ("Patients were presented with CAD software.", False),
+        ("We studied patients admitted with a history of MI.", False),
+        ("Pt nanoparticles with PD electrodes.", False),
+    ],
+)
+def test_what_reads_like_a_clinical_note(text: str, clinical: bool) -> None:
+    _, entries = lexicon()
+    names = sum(name in entries and not entries[name].clinical for name in re.findall(r"\w+", text))
+    assert is_clinical(text, names) is clinical
+
+
+def test_ambiguous_abbreviations_in_their_other_meanings() -> None:
+    note = "Pt with RA and PE, sat 98% on RA. PE: clear. ASA III, on ASA 81. GC-MS was sent."
+    mentions, _ = apply_rules(note, [], types=TYPES, rules=("lexicon",))
+    names = [note[mention.start : mention.end + 4] for mention in mentions]
+    assert names == ["RA and", "PE, sa", "ASA 81."]
+    assert {mention.score for mention in mentions} == {AMBIGUOUS_SCORE}
+    assert found("PMH: AN MI AS A RESULT OF ALL THIS", rules=("lexicon",)) == {("MI", "Disease")}
+
+
 def test_the_lexicon_corrects_parts_and_types_but_leaves_longer_mentions() -> None:
     text = "SARS-CoV-2 nsp12, HIV-1 Tat and COVID-19 pneumonia"
     predicted = [
@@ -242,6 +313,14 @@ def test_the_lexicon_corrects_parts_and_types_but_leaves_longer_mentions() -> No
         ("COVID-19 pneumonia", "Disease"),
     }
     assert found("COVID-19", ("COVID-19", "Species", 0.9), rules=("lexicon",)) == {("COVID-19", "Disease")}
+    within = "Human papillomavirus type 16 E7 and dengue virus serotype 2 NS1"
+    predicted = [("Human", "Species", 0.9), ("papillomavirus type 16 E7", "Gene", 0.9)]
+    assert found(within, *predicted, rules=("lexicon",)) == {
+        ("Human papillomavirus type 16", "Species"),
+        ("E7", "Gene"),
+        ("dengue virus", "Species"),
+        ("NS1", "Gene"),
+    }
 
 
 def test_lexicon_entries_are_valid() -> None:
@@ -264,6 +343,17 @@ def test_one_type_per_place() -> None:
     expected = {("Candida auris", "Species"), ("HIV infection", "Disease"), ("HIV", "Species")}
     assert found(text, *predicted, rules=()) == expected
     assert len(found(text, *predicted, rules=(), resolve=False)) == len(predicted)
+
+
+def test_a_disease_in_a_gene_has_to_be_likely() -> None:
+    text = "Tumor necrosis factor, von Hippel-Lindau protein"
+    predicted = [
+        ("Tumor necrosis factor", "Gene", 0.9),
+        ("Tumor", "Disease", 0.5),
+        ("von Hippel-Lindau protein", "Gene", 0.7),
+        ("von Hippel-Lindau", "Disease", 0.65),
+    ]
+    assert found(text, *predicted, rules=()) == {(name, type_) for name, type_, _ in predicted} - {("Tumor", "Disease")}
 
 
 def test_drops_say_why() -> None:
@@ -324,6 +414,17 @@ def test_copies_of_a_sentence_have_the_same_mentions() -> None:
     mentions = [Mention(start, start + 7, "Chemical", 0.8) for start in starts[:2]] + [Mention(0, 24, "Gene", 0.4)]
     refined, _ = apply_rules(text, mentions, types=TYPES, rules=("repeated-sentences",), resolve=False)
     assert {(mention.start, mention.type) for mention in refined} == {(start, "Chemical") for start in starts}
+
+
+def test_copies_of_a_sentence_have_the_same_scores_and_one_type_per_place() -> None:
+    """Minimum scores apply after the rules: scores that differ would keep some of the copies. An initial ends none."""
+    sentence = "Klotho of C. auris falls."
+    text = " ".join([sentence] * 4)
+    starts = [place for place in range(len(text)) if text.startswith(sentence, place)]
+    predicted = zip(starts, ("Gene", "Gene", "Disease", "Disease"), (0.5, 0.3, 0.25, 0.25), strict=True)
+    mentions = [Mention(start, start + 6, type_, score) for start, type_, score in predicted]
+    refined, _ = apply_rules(text, mentions, types=TYPES, rules=("repeated-sentences",))
+    assert [(mention.start, mention.type, mention.score) for mention in refined] == [(s, "Gene", 0.4) for s in starts]
 
 
 @given(

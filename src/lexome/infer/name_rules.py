@@ -95,6 +95,8 @@ NO_NAME = re.compile(
     r"[Hh]umani[sz]ed|[Aa]nti-?|[Gg]enes?|[Pp]roteins?|[+-]?ve|eGFR|[Ss]weat|p(?:Ser|Thr|Tyr|[STY])-?\d{2,4}"
     r"|(?:lnc|circ|mi|m|si|sh|t|r|nc|ds|ss|pi|sn)RNAs?"
 )
+# The model takes some for species, or for diseases that lack them.
+VITAMIN = re.compile(r"[Vv]itamins? [A-K]\d{0,2}")
 # The longest gene after a hyphen that is taken for the end of a word.
 MAX_END = 4
 # Overall survival, which the model takes for osteosarcoma.
@@ -115,19 +117,20 @@ def apply_name_forms(
             NO_NAME.fullmatch(text, start, end)
             or CHIMERIC.match(text, start, end + 3)
             or _is_survival(text, mention)
+            or (mention.type != "Chemical" and VITAMIN.fullmatch(text, start, end))
             or _is_end_of_word(text, mention)
         ):
             drops.append(Drop(mention, "no name"))
         else:
             kept.append(mention)
-    found: set[tuple[int, int, str]] = set()
+    found: set[Mention] = set()
     if "Chemical" in types:
-        found.update((start, end, "Chemical") for start, end in drugs(text))
-        found.update((*match.span(), "Chemical") for match in LEAD.finditer(text))
+        found.update(Mention(*place, "Chemical", SCORE, RULE) for place in drugs(text))
+        found.update(Mention(*match.span(), "Chemical", SCORE, RULE) for match in LEAD.finditer(text))
     if "Species" in types:
-        found.update((start, end, "Species") for start, end in microbes(text))
-        found.update((start, end, "Species") for start, end in short_binomials(text, kept))
-    return with_names(text, kept, sorted(found), drops, rule=RULE, score=SCORE) if found else kept
+        found.update(Mention(*place, "Species", SCORE, RULE) for place in microbes(text))
+        found.update(Mention(*place, "Species", SCORE, RULE) for place in short_binomials(text, kept))
+    return with_names(text, kept, sorted(found, key=lambda name: name.place), drops) if found else kept
 
 
 def _is_survival(text: str, mention: Mention) -> bool:

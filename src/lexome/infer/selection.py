@@ -8,7 +8,7 @@ from typing import Literal, cast, get_args
 from lexome.concepts.abbreviations import find_abbreviations
 from lexome.document import Attribute, Document, Relation, Span, as_names, numbered_ids
 from lexome.errors import UsageError, did_you_mean
-from lexome.infer.boundary_rules import apply_boundaries
+from lexome.infer.boundary_rules import apply_boundaries, apply_glued_alleles
 from lexome.infer.name_rules import apply_name_forms
 from lexome.infer.rules import (
     RULES,
@@ -384,6 +384,8 @@ def apply_rules(
     current = list(mentions)
     if "boundaries" in rules:
         current = list(apply_boundaries(text, current, drops))
+        if "Gene" in types:
+            current = apply_glued_alleles(text, current, drops)
     if "cell-lines" in rules and "CellLine" in types:
         current = list(apply_cell_lines(text, current, drops))
     if "variants" in rules and "Variant" in types:
@@ -401,7 +403,9 @@ def apply_rules(
     if "repeated-names" in rules:
         current = repeated_names(text, current)
     if "repeated-sentences" in rules:
-        current = repeated_sentences(text, current)
+        agreed = repeated_sentences(text, current)
+        # Copies may outvote each other with two types for one place.
+        current = resolve_overlaps(agreed, drops) if resolve and len(agreed) > len(current) else agreed
     return sorted(current, key=lambda mention: (mention.start, -mention.end, mention.type)), drops
 
 

@@ -20,6 +20,7 @@ from lexome.export.export import export
 from lexome.infer.predictor import Predictor, read_settings
 from lexome.models.checkpoint import build, load, save
 from lexome.models.encoder import ACTIVATIONS, EncoderConfig, Packing
+from lexome.models.exported import read_exported
 from lexome.models.heads import HiddenLayers
 from lexome.models.hf import ARCHITECTURES
 
@@ -108,6 +109,22 @@ def test_every_activation_and_a_head_with_hidden_layers(activation: str, tmp_pat
     tokenizer = tokenizer_folder(tmp_path / "tokenizer")
     save(tmp_path / "ours", model, architecture="bert", tokenizer=tokenizer, card=CARD, labels=("no", "yes"))
     assert export(tmp_path / "ours", tmp_path / "onnx").difference < CLOSE
+
+
+@pytest.mark.parametrize("activation", ["gelu", "tanh"])
+def test_an_exported_head_with_hidden_layers_is_read_back(activation: str, tmp_path: Path) -> None:
+    torch.manual_seed(3)
+    config = EncoderConfig(
+        vocab=64, layers=2, hidden_size=32, heads=2, intermediate_size=48, max_tokens=40, initial_std=0.3
+    )
+    model = build(config, "token", labels=3, hidden=HiddenLayers(1, hidden_size=24, activation=activation)).eval()
+    tokenizer = tokenizer_folder(tmp_path / "tokenizer")
+    save(tmp_path / "ours", model, architecture="bert", tokenizer=tokenizer, card=CARD, labels=("a", "b", "c"))
+    export(tmp_path / "ours", tmp_path / "onnx")
+    again = read_exported(tmp_path / "onnx" / "model.onnx", kind="token", labels=3)
+    ids, packing = torch.tensor(ROWS[0]), Packing.of([len(ROWS[0])])
+    with torch.no_grad():
+        assert (again(ids, packing) - model(ids, packing)).abs().max() < CLOSE
 
 
 def test_a_checkpoint_with_a_pair_head_is_a_masked_model(tmp_path: Path) -> None:

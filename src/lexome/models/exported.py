@@ -5,6 +5,7 @@ has lost is lost, so the model differs from the one that was trained by as much 
 """
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,14 @@ from torch import Tensor, nn
 from lexome.errors import CheckpointError, MissingExtraError
 from lexome.models.checkpoint import Card, build, save
 from lexome.models.encoder import EncoderConfig
+from lexome.models.heads import HiddenLayers
 from lexome.models.hf import fuse_qkv
 
 Floats = NDArray[np.float32]
 
 ARCHITECTURE = "bert"
-ACTIVATIONS = {"Gelu": "gelu", "Relu": "relu"}
+# In the order in which they are the encoder's: tanh is that of poolers.
+ACTIVATIONS = {"Gelu": "gelu", "Relu": "relu", "Tanh": "tanh"}
 # What names of weights begin with; constants of the graph have others.
 MODULES = ("embed.", "layers.", "head.")
 KINDS = ("token", "sequence", "span")
@@ -40,7 +43,7 @@ def read_exported(graph: Path, *, kind: str, labels: int) -> nn.Module:
     nodes, arrays = _nodes_and_arrays(onnx.load(str(graph)).graph)
     weights = dequantize(arrays)
     config = _config(graph, nodes, arrays, weights)
-    model = build(config, kind, labels=labels)
+    model = build(config, kind, labels=labels, hidden=_hidden_layers(nodes, weights, config))
     state = _state(weights, config)
     expected = model.state_dict()
     shapes = {name: tensor.shape for name, tensor in state.items()}
@@ -112,7 +115,10 @@ def _config(
     if not heads or hidden_size % heads:
         message = f"{graph}: the number of attention heads is not in the graph. Use the model's checkpoint."
         raise CheckpointError(message, code="unsupported-model", value=heads)
-    activation = next((ACTIVATIONS[node.op_type] for node in nodes if node.op_type in ACTIVATIONS), "gelu")
+    found = [name for name in ACTIVATIONS if any(node.op_type == name for node in nodes)]
+    if found == ["Gelu", "Relu"] or len(found) > 2:
+        message = f"{graph}: several activations, {', '.join(found)}; which are the encoder's is not in the graph."
+        raise CheckpointError(f"{message} Use the model's checkpoint.", code="unsupported-model", value=found[0])
     eps = next(
         (
             attribute.f
@@ -130,10 +136,25 @@ def _config(
         heads=heads,
         intermediate_size=weights["layers.0.mlp.up.weight"].shape[1],
         max_tokens=len(weights["embed.positions"]),
-        activation=activation,
+        activation=ACTIVATIONS[found[0]] if found else "gelu",
         norm_eps=float(f"{eps:.6g}"),
         dropout=0.1,
         attention_dropout=0.0,
+    )
+
+
+def _hidden_layers(nodes: Sequence[Any], weights: Mapping[str, Floats], config: EncoderConfig) -> HiddenLayers | None:
+    """The hidden layers of the head, if it has any; their activation is tanh, or else the encoder's."""
+    sizes = [array.shape[1] for name, array in weights.items() if re.fullmatch(r"head\.dense\d+\.weight", name)]
+    if not sizes:
+        return None
+    tanh = any(node.op_type == "Tanh" for node in nodes)
+    return HiddenLayers(
+        count=len(sizes),
+        hidden_size=sizes[0],
+        activation="tanh" if tanh else config.activation,
+        norm="head.norm0.weight" in weights,
+        biases="head.dense0.bias" in weights,
     )
 
 

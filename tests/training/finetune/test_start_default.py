@@ -1,4 +1,4 @@
-"""`start = "default"`: fine-tuning goes on from the float weights of the model that comes with the package."""
+"""`start = "default"` or an exported folder: fine-tuning goes on from the float weights of an int8 model."""
 
 import json
 from dataclasses import replace
@@ -10,7 +10,9 @@ from finetuning import done, recipe_of, write_splits
 from lexome.document import Document, Span, lay_out
 from lexome.infer.annotator import Model, default_model
 from lexome.models.checkpoint import load
+from lexome.models.hf_folder import weights_sha256
 from lexome.tasks.metrics import mentions, spans_strict
+from lexome.training.finetune.grid import start_of
 
 SENTENCES = (
     ("Mutations in BRCA1 raise the risk of breast cancer.", ("BRCA1", "Gene"), ("breast cancer", "Disease")),
@@ -60,6 +62,14 @@ def test_a_run_starts_from_the_default_model(tmp_path: Path) -> None:
     assert all(torch.allclose(weights[name], others[name], atol=1e-6) for name in weights)
     assert any(not torch.equal(weights[name], others[name]) for name in weights)
     assert abs(facts["scores"]["dev"]["f1"] - _f1_of_all_types(docs, model, bare)) <= TOLERANCE
+
+
+def test_an_exported_model_by_its_folder_is_the_same_checkpoint(tmp_path: Path) -> None:
+    by_name = start_of(Path("default"), tmp_path / "a")
+    by_folder = start_of(default_model(), tmp_path / "b")
+    files = sorted(path.name for path in by_name.iterdir())
+    assert files == sorted(path.name for path in by_folder.iterdir())
+    assert weights_sha256(by_name) == weights_sha256(by_folder)
 
 
 def _f1_of_all_types(docs: list[Document], model: Model, bare: list[Document]) -> float:

@@ -13,7 +13,7 @@ from lexome.files import atomic_write, read_json, write_json
 from lexome.infer.annotator import default_model
 from lexome.infer.named_models import DEFAULT
 from lexome.infer.predictor import MODEL as ONNX
-from lexome.infer.predictor import read_settings
+from lexome.infer.predictor import SETTINGS, read_settings
 from lexome.models.exported import write_exported
 from lexome.models.hf_folder import find_checkpoint
 from lexome.recipe.finetune import SPLITS, FinetuneRecipe, GridTable
@@ -22,7 +22,7 @@ from lexome.training.record import FinetuneRecord, read_record
 
 # The folder of all runs in `out`, and that of the model in a run.
 RUNS, MODEL = "runs", "model"
-# The folder of the gold documents in `out`, as read from their source; and of the default model's float weights.
+# The folder of the gold documents in `out`, as read from their source; and that of an exported model's float weights.
 GOLD, START = "gold", "start"
 SUMMARY, TABLE = "summary.json", "summary.txt"
 # What marks a folder as the output of a fine-tuning.
@@ -209,10 +209,13 @@ def read_best(folder: Path) -> str | None:
 def start_of(path: Path, out: Path | None = None) -> Path:
     """The checkpoint at a path: the path itself, or the best model of an earlier fine-tuning there.
 
-    "default", unless there is such a folder, is the default model, whose float weights are written below `out`.
+    Of an exported model, and of "default", the default model, the float weights are written below `out`.
     """
-    if out is not None and str(path) == DEFAULT and not path.exists():
-        return _default_checkpoint(out / START)
+    if out is not None:
+        if str(path) == DEFAULT and not path.exists():
+            return _exported_checkpoint(default_model(), out / START)
+        if all((path / name).is_file() for name in (ONNX, SETTINGS)):
+            return _exported_checkpoint(path, out / START)
     best = read_best(path)
     if best is None:
         return find_checkpoint(path)
@@ -223,9 +226,8 @@ def start_of(path: Path, out: Path | None = None) -> Path:
     return model
 
 
-def _default_checkpoint(folder: Path) -> Path:
-    """The default model as a checkpoint in this folder, written once; its task is beside the weights."""
-    exported = default_model()
+def _exported_checkpoint(exported: Path, folder: Path) -> Path:
+    """An exported model as a checkpoint in this folder, written once; its task is beside the weights."""
     settings = read_settings(exported)
     # By the model's weights, so that a later version of Lexome does not go on with those of an earlier one.
     checkpoint = folder / f"{settings.source['name']}-{settings.source['weights_sha256'][:8]}"

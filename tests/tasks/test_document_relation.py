@@ -301,3 +301,66 @@ def test_windows_in_which_nothing_can_be_related_are_not_run() -> None:
     assert len(every) > 4
     assert first.ids.tolist() == every[0].ids.tolist()
     assert own.encode(replace(doc, spans=spans[2:]), tokenizer(), frame(32), with_targets=False) == []
+
+
+PER_SUBJECT = {**MENTIONS, "passes": "subject"}
+
+
+def test_a_pass_per_subject_reads_the_sentence_of_each_marked() -> None:
+    own = DocumentRelations([PER_SUBJECT], width=WIDTH)
+    examples = own.encode(document(INHIBITS), tokenizer(), frame(128), with_targets=True)
+    assert [example.key for example in examples] == [("T1",), ("T4",), ("T6",)]
+    side = tokenizer().encode("@")[0][0]
+    subjects, sentences = ((0, 7), (30, 39), (57, 64)), ((0, 29), (30, 65), (30, 65))
+    for example, subject, sentence in zip(examples, subjects, sentences, strict=True):
+        visible = example.starts >= 0
+        assert (example.starts[visible].min(), example.ends[visible].max()) == sentence
+        before, after = np.flatnonzero(example.ids == side)
+        assert (example.starts[before + 1], example.ends[after - 1]) == subject
+        assert example.targets is not None
+        assert set(example.targets[:, FIRST].tolist()) == {before + 1}
+    labels = [example.targets[:, LABEL].tolist() for example in examples if example.targets is not None]
+    assert labels == [[1, 0], [0], [0]]
+
+
+def test_both_kinds_of_passes_decode_to_the_same_relations() -> None:
+    shared, apart = task(), DocumentRelations([PER_SUBJECT, CONCEPTS], width=WIDTH)
+    told = [
+        {(one.type, one.arguments, one.novel, one.score) for one in decoded(own, document(), INHIBITS, BINDS).relations}
+        for own in (shared, apart)
+    ]
+    assert len(told[0]) == 2
+    assert told[0] == told[1]
+    assert len(apart.encode(document(), tokenizer(), frame(128), with_targets=False)) == 1 + 3
+
+
+def test_a_sentence_longer_than_the_input_is_cut_around_its_subject() -> None:
+    text = f"Aspirin {'is not what the text is of here, ' * 20}but ibuprofen blocks COX1"
+    places = [(0, "Chemical", 7), (text.index("ibuprofen"), "Chemical", 9), (text.index("COX1"), "Gene", 4)]
+    spans = tuple(
+        Span(f"T{number}", type_, ((start, start + length),), text[start : start + length])
+        for number, (start, type_, length) in enumerate(places, 1)
+    )
+    doc = Document(
+        "d", (Passage(0, text),), spans, (Relation("R1", "INHIBITOR", (Argument("a", "T1"), Argument("b", "T3"))),)
+    )
+    own = DocumentRelations([PER_SUBJECT], width=WIDTH)
+    far, near = own.encode(doc, tokenizer(), frame(48), with_targets=True)
+    assert len(far.ids) == len(near.ids) == 48
+    rows = [len(example.targets) for example in (far, near) if example.targets is not None]
+    assert rows == [0, 1]
+    assert sum(own.notes.values()) == 1
+
+
+def test_subjects_of_one_sentence_are_bounded_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(document_relation, "MAX_SUBJECTS", 1)
+    own = DocumentRelations([PER_SUBJECT], width=WIDTH)
+    examples = own.encode(document(), tokenizer(), frame(128), with_targets=False)
+    assert [example.key for example in examples] == [("T1",), ("T4",)]
+    assert sum(own.notes.values()) == 1
+
+
+@pytest.mark.parametrize("change", [{"level": "concept"}, {"scope": "document"}])
+def test_passes_per_subject_are_for_mentions_of_a_sentence(change: dict[str, str]) -> None:
+    with raises(UsageError, code="conflicting-settings", value="mentions"):
+        DocumentRelations([{**PER_SUBJECT, **change}])

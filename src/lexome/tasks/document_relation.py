@@ -1,5 +1,8 @@
 """Relation extraction over whole documents: one pass of the encoder scores all pairs of mentions.
 
+A schema may ask for a pass per subject instead: each sentence is encoded once for each of its subjects, which is
+marked, so that the encoder knows whose relations to look for.
+
 A token head gives each mention a vector per relation as its first and as its second side; the logit of a relation is
 the scaled product of the two, plus a bias for each side. Logits of the mention pairs of two entities are pooled by
 logsumexp, and a softmax over the relations of a schema and "no relation" (logit 0) decides.
@@ -12,6 +15,7 @@ from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from itertools import combinations
 from threading import Lock
 from typing import Any, Literal, Self, get_args
 
@@ -49,11 +53,16 @@ from lexome.tasks.task import (
 )
 
 Marking = Literal["type", "none"]
+Passes = Literal["document", "subject"]
 
 # Mention pairs of one window; in a window of more, those farthest apart are not scored.
 MAX_PAIRS = 4096
 # Pairs of entities that these mentions stand for: mentions of many concepts each stand for all pairs of those.
 MAX_ENTITY_PAIRS = 8 * MAX_PAIRS
+# Subjects of one sentence; the pairs of later ones are not scored.
+MAX_SUBJECTS = 32
+# The token on either side of a subject: BERT's, RoBERTa's and SentencePiece's vocabularies have it, text hardly.
+SUBJECT_MARK = "@"
 # Mentions that count as one window: decoding 4,096 pairs, of 90 mentions, takes as long as encoding a few windows.
 MENTIONS_PER_WINDOW = 5
 # Threads that annotate share one task.
@@ -75,6 +84,8 @@ class Schema:
     novelty  whether relations are predicted to be novel or not
     others   a relation of another type between such entities is ignored ("skip"), counts as none ("none"), or is an
              error ("refuse")
+    passes   of the encoder: "document": one for all pairs; "subject": one over the sentence of each mention of a first
+             type, which is marked; for pairs of mentions within a sentence
     """
 
     name: str
@@ -84,13 +95,14 @@ class Schema:
     scope: Scope = "document"
     novelty: bool = False
     others: Others = "skip"
+    passes: Passes = "document"
 
     @classmethod
     def parse(cls, settings: "Mapping[str, Any] | Schema") -> "Schema":
         """A schema of JSON's or TOML's types; UsageError if it is not one."""
         if isinstance(settings, Schema):
             return settings
-        known = ("name", "labels", "pairs", "level", "scope", "novelty", "others")
+        known = cls.__slots__
         if unknown := sorted(settings.keys() - set(known)):
             message = f"a schema has the key {unknown[0]!r}; expected some of {', '.join(known)}."
             raise UsageError(message, code="unknown-key", value=unknown[0])
@@ -103,6 +115,13 @@ class Schema:
         require_choice(schema.level, get_args(Level), "level of a schema")
         require_choice(schema.scope, get_args(Scope), "scope of a schema")
         require_choice(schema.others, get_args(Others), "others of a schema")
+        require_choice(schema.passes, get_args(Passes), "passes of a schema")
+        if schema.passes == "subject" and (schema.level, schema.scope) != ("mention", "sentence"):
+            message = (
+                f"schema {schema.name!r} has passes = 'subject', level {schema.level!r} and scope {schema.scope!r}; "
+                "passes per subject need level = 'mention' and scope = 'sentence'. Change these, or passes."
+            )
+            raise UsageError(message, code="conflicting-settings", value=schema.name)
         return schema
 
     def roles(self, first: str, second: str) -> tuple[str, str] | None:
@@ -168,7 +187,7 @@ class DocumentRelations(Task):
     schemas    which relations between which types (Schema)
     annotated  the schemas that a source annotates; other schemas are neither learned nor scored there. By default all
     width      numbers in the vector of a mention, for each relation and side
-    marking    "type": a token that names its type is put before each mention; "none": nothing is
+    marking    "type": a token that names its type is put before each mention; "none": nothing is, but for subjects
     overlap    the minimum number of tokens that two windows of a long document share
     """
 
@@ -287,10 +306,12 @@ class DocumentRelations(Task):
         if not len(tokens):
             self.notes["document without text"] += 1
             return []
-        if self.marking == "type":
-            tokens = self._mark(tokens, doc, tokenizer)
-        ranges = anchored_windows(tokens, size=text_capacity(frame), overlap=self.overlap)
-        examples = [single_example(tokens.part(start, end), frame) for start, end in ranges]
+        examples = []
+        if any(self._schemas[number].passes == "document" for number in self.active):
+            marked = self._mark(tokens, self._spans(doc), tokenizer) if self.marking == "type" else tokens
+            ranges = anchored_windows(marked, size=text_capacity(frame), overlap=self.overlap)
+            examples = [single_example(marked.part(start, end), frame) for start, end in ranges]
+        examples += self._subject_examples(doc, tokens, tokenizer, frame)
         if not with_targets:
             return self._with_pairs(doc, examples)
         gold = self._gold(doc, self.notes)
@@ -305,22 +326,79 @@ class DocumentRelations(Task):
             labeled.append(replace(example, targets=np.array(rows, np.int64).reshape(-1, COLUMNS)))
         return labeled
 
-    def _mark(self, tokens: TokenizedText, doc: Document, tokenizer: Tokenizer) -> TokenizedText:
-        """The tokens with one before each mention that names its type; it has the offsets of an empty range."""
+    def _subject_examples(
+        self, doc: Document, tokens: TokenizedText, tokenizer: Tokenizer, frame: Frame
+    ) -> list[Example]:
+        """For each subject of the schemas with one pass per subject, its sentence; the key is the subject's id."""
+        pairs = self._subject_pairs()
+        if not pairs:
+            return []
+        spans = self._spans(doc)
+        by_sentence: dict[int, list[Span]] = {}
+        for span, number in zip(spans, _sentence_numbers(doc, spans), strict=True):
+            by_sentence.setdefault(number, []).append(span)
+        bounds = [0, *_sentence_starts(doc).tolist(), doc.passages[-1].end]
+        size = text_capacity(frame)
+        examples = []
+        for number, mentions in by_sentence.items():
+            subjects = [
+                one
+                for one in mentions
+                if any((one.type, other.type) in pairs for other in mentions if other is not one)
+            ]
+            if len(subjects) > MAX_SUBJECTS:
+                self.notes["subject skipped: too many in one sentence"] += len(subjects) - MAX_SUBJECTS
+            inside = np.flatnonzero((tokens.starts >= bounds[number]) & (tokens.starts < bounds[number + 1]))
+            if not len(inside):
+                continue
+            sentence = tokens.part(int(inside[0]), int(inside[-1]) + 1)
+            for subject in subjects[:MAX_SUBJECTS]:
+                marked = self._mark(sentence, mentions, tokenizer, subject)
+                place = int(np.searchsorted(np.maximum.accumulate(marked.starts), subject.start))
+                start = max(0, min(place - size // 2, len(marked) - size))
+                examples.append(single_example(marked.part(start, start + size), frame, key=(subject.id,)))
+        return examples
+
+    def _subject_pairs(self) -> set[tuple[str, str]]:
+        """The pairs of types of the active schemas with one pass per subject."""
+        schemas = (self._schemas[number] for number in self.active)
+        return {pair for schema in schemas if schema.passes == "subject" for pair in schema.pairs}
+
+    def _mark(
+        self, tokens: TokenizedText, mentions: Sequence[Span], tokenizer: Tokenizer, subject: Span | None = None
+    ) -> TokenizedText:
+        """The tokens with one before each mention that names its type; it has the offsets of an empty range.
+
+        A subject has a mark on either side as well, which has no offsets.
+        """
         marks = {type_: tokenizer.encode(type_.lower())[0][0] for type_ in self.input_types}
-        mentions = self._spans(doc)
         visible = np.flatnonzero(tokens.starts != NO_OFFSET)
         starts = tokens.starts[visible]
-        places = [int(np.searchsorted(starts, span.start)) for span in mentions]
-        # A mention that begins inside a token has its mark after it.
-        at = np.array([visible[place] if place < len(visible) else len(tokens) for place in places], np.int64)
+
+        def place_of(offset: int) -> int:
+            # A mention that begins inside a token has its mark after it.
+            place = int(np.searchsorted(starts, offset))
+            return int(visible[place]) if place < len(visible) else len(tokens)
+
+        inserted: list[tuple[int, int, int]] = []  # place, id, offset
+        for span in mentions:
+            place = place_of(span.start)
+            mark = (place, marks[span.type], span.start)
+            if span is not subject:
+                inserted.append(mark)
+                continue
+            side = tokenizer.encode(SUBJECT_MARK)[-1][0]
+            end = place_of(span.end)
+            inserted += [(place, side, NO_OFFSET), mark]
+            # Marks of mentions that begin where the subject ends are after the mark at its end.
+            inserted.insert(len(inserted) if end == place else 0, (end, side, NO_OFFSET))
+        inserted.sort(key=lambda one: one[0])
+        at, ids, offsets = np.array(inserted, np.int64).reshape(-1, 3).T
         begins = tokens.begins.copy()
         own = np.array([begins[place] if place < len(tokens) else INSIDE for place in at.tolist()], np.int64)
         # No window may begin between the marks of mentions that begin at one place.
         own[1:][at[1:] == at[:-1]] = INSIDE
         begins[at[at < len(tokens)]] = INSIDE
-        offsets = np.array([span.start for span in mentions], np.int64)
-        ids = np.array([marks[span.type] for span in mentions], np.int64)
         return TokenizedText(
             np.insert(tokens.ids, at, ids),
             np.insert(tokens.starts, at, offsets),
@@ -343,9 +421,17 @@ class DocumentRelations(Task):
     def _with_pairs(self, doc: Document, examples: Sequence[Example]) -> list[Example]:
         """The examples with two mentions whose types are related."""
         spans = self._spans(doc)
-        pairs = {pair for number in self.active for pair in self._schemas[number].pairs}
+        pairs = {
+            pair
+            for number in self.active
+            for pair in self._schemas[number].pairs
+            if self._schemas[number].passes == "document"
+        }
         kept = []
         for example in examples:
+            if example.key:
+                kept.append(example)
+                continue
             types = Counter(
                 span.type for span, place in zip(spans, self._places(spans, example), strict=True) if place >= 0
             )
@@ -371,17 +457,26 @@ class DocumentRelations(Task):
         pairs = {pair for number in self.active for pair in self._schemas[number].pairs}
         related = pairs | {(second, first) for first, second in pairs}
         sentence_of = _sentence_numbers(doc, spans)
+        by_sentence: dict[int, list[int]] = {}
+        for number, sentence in enumerate(sentence_of):
+            by_sentence.setdefault(sentence, []).append(number)
+        number_of = {span.id: number for number, span in enumerate(spans)}
         seen: set[tuple[int, int]] = set()
         every: list[list[MentionPair]] = []
         for example in examples:
-            places = self._places(spans, example)
-            inside = [number for number in range(len(spans)) if places[number] >= 0]
-            couples = [
-                (one, other)
-                for index, one in enumerate(inside)
-                for other in inside[index + 1 :]
-                if (one, other) not in seen
+            subject = number_of[example.key[0]] if example.key else None
+            schemas = [
+                number for number in self.active if (self._schemas[number].passes == "subject") == (subject is not None)
             ]
+            present = range(len(spans)) if subject is None else by_sentence[sentence_of[subject]]
+            found = zip(present, self._places([spans[number] for number in present], example), strict=True)
+            places = {number: place for number, place in found if place >= 0}
+            if subject is None:
+                couples = [couple for couple in combinations(places, 2) if couple not in seen]
+            elif subject in places:
+                couples = [(min(subject, other), max(subject, other)) for other in places if other != subject]
+            else:
+                couples = []
             relevant = [(one, other) for one, other in couples if (spans[one].type, spans[other].type) in related]
             if len(relevant) > MAX_PAIRS:
                 notes["mention pair skipped: too many in one window, and these are farthest apart"] += (
@@ -389,12 +484,13 @@ class DocumentRelations(Task):
                 )
                 relevant.sort(key=lambda couple: (spans[couple[1]].start - spans[couple[0]].start, couple))
                 relevant = sorted(relevant[:MAX_PAIRS])
-            seen.update(relevant)
+            if subject is None:
+                seen.update(relevant)
             rows: list[MentionPair] = []
             skipped = 0
             for one, other in relevant:
                 same_sentence = sentence_of[one] == sentence_of[other]
-                for number in self.active:
+                for number in schemas:
                     schema = self._schemas[number]
                     if schema.scope == "sentence" and not same_sentence:
                         continue
@@ -409,6 +505,8 @@ class DocumentRelations(Task):
                                 swapped = key[1] is not first
                                 left, right = (other, one) if swapped else (one, other)
                                 mentions = spans[left].id, spans[right].id
+                                if subject is not None and left != subject:
+                                    continue
                                 rows.append(MentionPair(key, places[left], places[right], mentions))
             if skipped:
                 notes["entity pair skipped: too many in one window, and mentions have many concepts"] += skipped
@@ -464,7 +562,7 @@ class DocumentRelations(Task):
             elif own:
                 # Mentions that begin at one place have their marks in the order of the mentions.
                 places.append(own.pop(0))
-            elif self.marking == "type":
+            elif self.marking == "type" or example.key:
                 places.append(-1)
             else:
                 places.append(int(text[min(position, len(text) - 1)]))
@@ -733,8 +831,13 @@ def _both(sides: Sequence[Mapping[frozenset[str], Relation]], item: Any) -> tupl
 
 def _sentence_numbers(doc: Document, spans: Sequence[Span]) -> list[int]:
     """The number of the sentence, or of the passage without sentences, that each mention begins in."""
-    starts = np.array(
+    starts = _sentence_starts(doc)
+    return [int(np.searchsorted(starts, span.start, side="right")) for span in spans]
+
+
+def _sentence_starts(doc: Document) -> Ints:
+    """The start of each sentence, or of each passage without sentences."""
+    return np.array(
         sorted(start for passage in doc.passages for start, _ in passage.sentences or ((passage.offset, passage.end),)),
         np.int64,
     )
-    return [int(np.searchsorted(starts, span.start, side="right")) for span in spans]

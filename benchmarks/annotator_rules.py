@@ -100,6 +100,8 @@ def main() -> None:
     if given.test:
         both = variants(model)
         result["test"] = {name: scores(model, both[name], split="test") for name in ("none", "all")}
+        # A run without --test keeps the scores of an earlier one.
+        result["test_revision"] = result["facts"]["revision"]
     RESULT.write_text(json.dumps(result, indent=1) + "\n")
     print(
         json.dumps(

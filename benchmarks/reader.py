@@ -41,7 +41,7 @@ from lexome.export.calibration import expected_calibration_error
 from lexome.infer.annotator import Model
 from lexome.infer.predictor import SETTINGS, Predictor, TokenIds, identity_of
 from lexome.search import Index, index
-from lexome.search.ask import PASSAGES, read_questions, threshold_of
+from lexome.search.ask import PASSAGES, coverage, min_coverage, read_questions, threshold_of
 from lexome.tasks import Questions
 from lexome.tasks.metrics import bioasq_yesno
 from lexome.tasks.qa import Form, ask_elsewhere, ask_of, find_answer, is_right, join_texts
@@ -65,6 +65,7 @@ class Answered:
     found: Question
     likely: float
     answerable: bool = True
+    covered: bool = True
 
     @property
     def best(self) -> float:
@@ -72,9 +73,9 @@ class Answered:
         return max((answer.score or 0.0 for answer in self.found.answers), default=0.0)
 
     def is_unknown(self, threshold: tuple[float, bool]) -> bool:
-        """Whether the reader keeps its answers back, by its threshold and what that is of."""
+        """Whether answers are withheld, by the reader's threshold and what that is of, or for lack of coverage."""
         least, by_answerable = threshold
-        return (self.likely if by_answerable else self.best) < least
+        return not self.covered or (self.likely if by_answerable else self.best) < least
 
 
 def main() -> None:
@@ -270,7 +271,7 @@ def evaluate(
         others = read(reader, ask_elsewhere(docs), gold=docs)
         yield row(form, "snippets", scores, do_not_know(task, answered, others, least), seconds)
         began = time.perf_counter()
-        retrieved = read(reader, retrieve(indexes[0], docs, answerable=True))
+        retrieved = read(reader, retrieve(indexes[0], docs, answerable=True), documents=indexes[0])
         seconds = time.perf_counter() - began
         scores = percent(answer_scores(task, retrieved))
         if form == "yesno":
@@ -280,7 +281,7 @@ def evaluate(
         found = [doc.id for doc in retrieve(indexes[0], docs, answerable=True) if has_answer(doc)]
         scores["passages_with_an_answer"] = round(100 * len(found) / len(docs), 1)
         answerable = [one for one in retrieved if one.gold.id in found]
-        others = read(reader, retrieve(indexes[1], docs, answerable=False), gold=docs)
+        others = read(reader, retrieve(indexes[1], docs, answerable=False), gold=docs, documents=indexes[1])
         yield row(form, "retrieved", scores, do_not_know(task, answerable, others, least), seconds)
 
 
@@ -290,8 +291,13 @@ def row(form: str, texts: str, scores: Row, unknown: Row | None = None, seconds:
     return result | ({} if seconds is None else {"seconds": round(seconds)})
 
 
-def read(reader: Model, docs: Sequence[Document], *, gold: Sequence[Document] = ()) -> list[Answered]:
-    """The answers to the question of each document. With `gold`, which has the right ones, the texts have none."""
+def read(
+    reader: Model, docs: Sequence[Document], *, gold: Sequence[Document] = (), documents: Index | None = None
+) -> list[Answered]:
+    """The answers to the question of each document. With `gold`, which has the right ones, the texts have none.
+
+    With the index that they were retrieved from, texts that have too little of a question withhold its answers.
+    """
     questions = {doc.questions[0].id: doc.questions[0] for doc in gold or docs}
     # Without places: scores compare texts.
     return [
@@ -300,9 +306,15 @@ def read(reader: Model, docs: Sequence[Document], *, gold: Sequence[Document] = 
             replace(found, answers=tuple(replace(answer, start=None) for answer in found.answers)),
             likely,
             answerable=not gold,
+            covered=documents is None or is_covered(documents, doc),
         )
-        for found, likely in read_questions(reader, docs)
+        for doc, (found, likely) in zip(docs, read_questions(reader, docs), strict=True)
     ]
+
+
+def is_covered(documents: Index, doc: Document) -> bool:
+    texts = [passage.text for passage in doc.passages]
+    return coverage(documents, doc.questions[0].text, texts) >= min_coverage(documents.passages)
 
 
 def retrieve(documents: Index, docs: Sequence[Document], *, answerable: bool) -> list[Document]:

@@ -17,7 +17,7 @@ from lexome.errors import FormatError, UsageError
 from lexome.formats import write
 from lexome.infer.annotator import Annotator, Model
 from lexome.infer.predictor import read_settings, write_settings
-from lexome.search.ask import ask, form_of, open_readers, open_source
+from lexome.search.ask import ask, coverage, form_of, min_coverage, open_readers, open_source
 from lexome.tasks import Classes, Questions
 
 ABSTRACT = "BRCA1 is good. Which cancer? Olaparib cancer. Melanoma is bad."
@@ -132,6 +132,38 @@ def test_a_best_answer_below_the_threshold_is_not_known(docs: Path, reader: Mode
         assert result.best < 0.9999
         assert result.evidence
         assert ask(index, "Where is BRCA1?", readers=[reader], min_probability=0).answers
+
+
+def test_passages_with_little_of_the_question_are_not_read(docs: Path, reader: Model) -> None:
+    question = "Where is the mutation of CFTR in cystic fibrosis good?"
+    with open_source(docs) as index:
+        result = ask(index, question, readers=[reader])
+        assert (result.answers, result.best, result.reader) == ((), None, "reader")
+        assert result.coverage is not None
+        assert result.min_coverage is not None
+        assert 0 < result.coverage < result.min_coverage == 0.2
+        assert result.is_uncovered
+        assert result.evidence
+        # A stated minimum of the probability replaces what is required by default.
+        read = ask(index, question, readers=[reader], min_probability=0)
+        assert read.answers
+        assert (read.coverage, read.min_coverage) == (result.coverage, None)
+
+
+def test_coverage_weighs_terms_by_how_rare_they_are(docs: Path) -> None:
+    with open_source(docs) as index:
+        assert coverage(index, "BRCA1 melanoma", ["BRCA1 in melanoma"]) == 1.0
+        # Both documents mention melanoma.
+        common, rare = (coverage(index, "BRCA1 melanoma", [text]) for text in ("melanoma", "BRCA1"))
+        assert 0 < common < 0.5 < rare < 1
+        assert common + rare == pytest.approx(1.0)
+        # A word that no passage has weighs no more than one that a single one has.
+        assert coverage(index, "BRCA1 volcano", ["BRCA1"]) == pytest.approx(0.5)
+        assert coverage(index, "BRCA1", []) == 0.0
+
+
+def test_the_least_coverage_grows_with_the_index_between_its_bounds() -> None:
+    assert [round(min_coverage(passages), 2) for passages in (1, 30, 300, 10**4, 10**7)] == [0.2, 0.2, 0.3, 0.4, 0.4]
 
 
 def test_limits_and_probabilities_are_checked(docs: Path, reader: Model) -> None:

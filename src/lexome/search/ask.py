@@ -4,6 +4,7 @@ Without a reader there are no answers: the sentences that share most with the qu
 nothing else is claimed.
 """
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -93,6 +94,8 @@ class AskResult:
     min_probability  the least probability with which the reader knows: `answerable`, or without it `best`
     best             the highest probability of any candidate, also where it was too low
     answerable       the probability that the passages have an answer; None where it is not calibrated
+    coverage         the share of the question's terms, weighted by rarity, that one passage has: the largest
+    min_coverage     the least coverage of a question that is read; None where none is required
     evidence         the sentences that share most with the question, best first
     note             how far answers can be relied on, or what the evidence is; None for a probable answer
     """
@@ -107,6 +110,8 @@ class AskResult:
     answers: tuple[FoundAnswer, ...]
     evidence: tuple[Evidence, ...]
     passages: int
+    coverage: float | None = None
+    min_coverage: float | None = None
     note: str | None = field(init=False)
 
     def __post_init__(self) -> None:
@@ -120,10 +125,20 @@ class AskResult:
             return f"no reader for {form} questions: these sentences are evidence, not an answer."
         if self.answers:
             return hedge(self.reader, self.best or 0.0)
+        if self.is_uncovered:
+            return (
+                f"{self.reader} does not know: no passage has enough of the question's words (coverage "
+                f"{self.coverage:.2f}, below {self.min_coverage:.2f}). The closest sentences:"
+            )
         low = self.best if self.answerable is None else self.answerable
         what = "best candidate" if self.answerable is None else "probability that the passages have an answer"
         best = "" if low is None else f" ({what} {low:.2f}, below {self.min_probability:.2f})"
         return f"{self.reader} does not know{best}. The closest sentences:"
+
+    @property
+    def is_uncovered(self) -> bool:
+        """Whether the passages have too little of the question to be read."""
+        return self.coverage is not None and self.min_coverage is not None and self.coverage < self.min_coverage
 
     def as_dict(self) -> dict[str, Any]:
         """All of it for JSON."""
@@ -203,7 +218,8 @@ def ask(
     """Find `passages` for a question and read them; up to `limit` answers and sentences of evidence.
 
     By default there are 5 at most, and 20 answers to a list question. The form (factoid, list, yesno) is that of the
-    question's first words unless given. A best answer of less than `min_probability` counts as not knowing.
+    question's first words unless given. A best answer of less than `min_probability` counts as not knowing; without
+    it, so do passages found by words that have too few of the question's.
     """
     _check_question(question, passages, form)
     if limit is not None and limit < 1:
@@ -228,6 +244,13 @@ def ask(
     if reader is None or not result.hits:
         name = reader.name if reader is not None else None
         return AskResult(question, chosen, name, False, None, None, None, (), evidence, len(result.hits))
+    covered = coverage(index, question, [hit.text for hit in result.hits])
+    required = min_coverage(index.passages) if min_probability is None and result.ranking == "bm25" else None
+    if required is not None and covered < required:
+        fitted, count = chosen in (reader.settings.calibration or ()), len(result.hits)
+        return AskResult(
+            question, chosen, reader.name, fitted, None, None, None, (), evidence, count, covered, required
+        )
     found, answerable = _read(reader, question, chosen, result.hits)
     best = max((answer.probability for answer in found), default=None)
     least, by_answerable = threshold_of(reader, chosen)
@@ -238,7 +261,33 @@ def ask(
     answers = tuple(found[:most]) if decisive is not None and decisive >= least else ()
     fitted = chosen in (reader.settings.calibration or ())
     shown = answerable if by_answerable else None
-    return AskResult(question, chosen, reader.name, fitted, least, best, shown, answers, evidence, len(result.hits))
+    count = len(result.hits)
+    return AskResult(
+        question, chosen, reader.name, fitted, least, best, shown, answers, evidence, count, covered, required
+    )
+
+
+def coverage(index: Index, question: str, texts: Sequence[str]) -> float:
+    """How much of a question one of these texts has: the share of its terms there, weighted by rarity in the index.
+
+    A term that no passage has weighs as much as one that a single passage has: how rare it is in general is unknown.
+    """
+    rarity = index.rarity(query_terms(question))
+    most = index.rarity_of(1)
+    weights = {term: min(weight, most) for term, weight in rarity.items()}
+    total = sum(weights.values())
+    shares = (sum(weights[term] for term in weights.keys() & set(query_terms(text))) for text in texts)
+    return max(shares, default=0.0) / total if total else 0.0
+
+
+def min_coverage(passages: int) -> float:
+    """The least coverage of a question in an index of so many passages: 0.2 up to 30, then growing to 0.4 at 3,000.
+
+    The more passages, the more of a question one of them has by chance. On the factoid and list questions of BioASQ 4b
+    to 6b, this withholds 2 to 8% of the answers that documents have, and from 83% (in 5 documents) to about a third (in
+    500 and more) of the others: LOG.md, 2026-11-19.
+    """
+    return min(0.4, max(0.2, 0.05 + 0.1 * math.log10(max(1, passages))))
 
 
 def threshold_of(reader: Model, form: Form) -> tuple[float, bool]:

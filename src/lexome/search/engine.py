@@ -348,7 +348,7 @@ class Index:
         for term in wanted:
             passages, counts = self._postings(term)
             # A passage is in a term's postings once, so that plain indexing adds up right.
-            scores[passages] += self._rarity(len(passages)) * counts * (K1 + 1) / (counts + self._norm[passages])
+            scores[passages] += self.rarity_of(len(passages)) * counts * (K1 + 1) / (counts + self._norm[passages])
         if allowed is not None:
             scores[~allowed] = 0
         found = np.flatnonzero(scores)
@@ -362,9 +362,10 @@ class Index:
 
     def rarity(self, terms: Iterable[str]) -> dict[str, float]:
         """The weight of each term: the logarithm of how rare it is among the passages."""
-        return {term: self._rarity(len(self._postings(term)[0])) for term in terms}
+        return {term: self.rarity_of(len(self._postings(term)[0])) for term in terms}
 
-    def _rarity(self, passages: int) -> float:
+    def rarity_of(self, passages: int) -> float:
+        """The weight of a term that so many passages have."""
         return math.log(1 + (self.passages - passages + 0.5) / (passages + 0.5))
 
     def _postings(self, term: str) -> tuple[NDArray[np.uint32], NDArray[np.float32]]:

@@ -39,7 +39,8 @@ START = {
     "trained otherwise": -2.0, "trained concept": 0.4, "rivals": -0.3, "document": 1.5, "taxon": 1.0,
     "taxon nearby": 1.0, "other taxon nearby": -0.5, "symbol case": 0.8, "names": 0.2, "popular": 1.5,
     "main vocabulary": 0.8, "trained in part": 1.5, "needless form": -3.0, "plural of the name": -0.5,
-    "singular of the name": -0.3, "ortholog": -0.5, "misspelling": 2.0,
+    "singular of the name": -0.3, "ortholog": -0.5, "misspelling": 2.0, "bracketed": 2.0,
+    "words of the long form": 1.0,
 }  # fmt: skip
 # Not learned, because the training sets have too few cases of it.
 FIXED = ("popular", *CONSTANT)
@@ -53,7 +54,7 @@ FOLDS, USED_FOLDS = 4, (0, 2)
 MAX_CANDIDATES = 40
 MAX_DOCUMENTS = 1000
 # Where F1 by document was best on the development splits, annotated by the default model.
-THRESHOLDS = {"Disease": 0.6, "Chemical": 0.6}
+THRESHOLDS = {"Disease": 0.6, "Chemical": 0.6, "Gene": 0.6}
 THRESHOLD = 0.3
 
 

@@ -269,3 +269,57 @@ def test_species_without_a_preferred_name_have_the_binomial_in_use(tmp_path: Pat
     path = build_terms(recipe(tmp_path, dictionaries=[species], mappings=[], near=()), progress_shown=False).path
     preferred = [concept.preferred for concept in TermIndex.open(path).concepts("Species")]
     assert preferred == ["Acinus marshii", "Reeda lutea", "Reeda magna", "Giant reed"]
+
+
+def test_genes_get_names_without_what_dictionaries_add(tmp_path: Path) -> None:
+    def row(number: int, symbol: str, *names: str) -> str:
+        return "\t".join(["9606", str(number), symbol, *"-----", names[0], *"----", "|".join(names[1:]) or "-"])
+
+    rows = [
+        row(1, "MFR1", "marsh-like 4 (Drosophila)", "CD999 antigen", "lin-99 homolog (C. elegans)"),
+        row(2, "MFR2", "bog kinase 2, cAMP-specific", "bog kinase, intestinal"),
+        row(3, "MFR3", "bog kinase 3, mitochondrial", "fen ligase (reed)"),
+        row(4, "MFR4", "fen ligase (rush)"),
+    ]
+    (tmp_path / "gene_info").write_text("".join(f"{line}\n" for line in rows))
+    dictionary = {"name": "genes", "paths": ("gene_info",), "format": "gene-info"}
+    result = build_terms(recipe(tmp_path, dictionaries=[dictionary], near=()), progress_shown=False)
+    names = names_of(result.path)
+    # No name of a family, "bog kinase", of several genes, "fen ligase", or of the gene of another species, "lin-99".
+    assert set(names["NCBIGene:1"]) >= {"marsh-like 4", "CD999"}
+    assert "lin-99" not in names["NCBIGene:1"]
+    assert set(names["NCBIGene:2"]) == {"MFR2", "bog kinase 2, cAMP-specific", "bog kinase, intestinal", "bog kinase 2"}
+    assert set(names["NCBIGene:3"]) == {"MFR3", "bog kinase 3, mitochondrial", "fen ligase (reed)", "bog kinase 3"}
+
+
+def test_terms_are_left_out_by_their_preferred_name(tmp_path: Path) -> None:
+    (tmp_path / "mouse.tsv").write_text("1\tMfr1\tMFR\n2\tTg(MFR1)1Lab\tMFR1\n")
+    dictionary = {
+        "name": "mouse",
+        "paths": ("mouse.tsv",),
+        "format": "tsv",
+        "type": "Gene",
+        "prefix": "LAB",
+        "columns": {"id": 0, "name": 1, "names": 2},
+        "exclude_terms": r"Tg\(.*",
+    }
+    result = build_terms(recipe(tmp_path, dictionaries=[dictionary], near=()), progress_shown=False)
+    assert names_of(result.path) == {"LAB:1": ("Mfr1", "MFR")}
+    assert result.dictionaries[0].dropped == {"term excluded by the recipe": 1}
+
+
+def test_names_that_another_concept_prefers_can_be_dropped(tmp_path: Path) -> None:
+    (tmp_path / "wrong.tsv").write_text("D1\tReed rash\nD1\tswamp fever\n")
+    wrong = {
+        "name": "wrong",
+        "paths": ("wrong.tsv",),
+        "format": "tsv",
+        "type": "Disease",
+        "prefix": "mesh",
+        "columns": {"id": 0, "names": 1},
+        "drop_preferred_names": True,
+    }
+    mesh = {"name": "mesh", "paths": ("diseases.tsv",), "format": "tsv", "type": "Disease", "prefix": "mesh"}
+    result = build_terms(recipe(tmp_path, dictionaries=[mesh, wrong]), progress_shown=False)
+    assert names_of(result.path)["mesh:D1"] == ("Marsh Fever", "swamp fever")
+    assert result.dictionaries[1].dropped == {"name that another concept prefers": 1}

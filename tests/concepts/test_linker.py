@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import chain
+from pathlib import Path
 
 import pytest
 from small_terms import HUMAN, MOUSE, RAT, marked, small_index
@@ -341,3 +342,69 @@ def test_misspellings_differ_by_few_letters() -> None:
     assert not is_misspelling("stool", "loose stools")
     assert not is_misspelling("acne", "ache")
     assert not is_misspelling("Acetophen", "acetominophen")
+
+
+def test_a_list_of_genes_is_of_one_species(tmp_path: Path) -> None:
+    # Only mouse Mcm3 and Mcm4 have names here that agree exactly; the text is about humans.
+    terms = [
+        Term("NCBIGene:4172", "Gene", "MCM3", taxon=HUMAN),
+        Term("NCBIGene:4173", "Gene", "MCM4", taxon=HUMAN),
+        Term("MGI:101845", "Gene", "Mcm3", taxon=MOUSE),
+        Term("MGI:103199", "Gene", "Mcm4", ("Mcmd4", "mcm4", "Cdc21"), taxon=MOUSE),
+    ]
+    own = Linker([small_index(tmp_path, terms)])
+    assert _ids(own, "In patients, {Mcm3/4|Gene} grew.") == [("NCBIGene:4172", "NCBIGene:4173")]
+    assert _ids(own, "In mice, {MCM3/4|Gene} grew.") == [("MGI:101845", "MGI:103199")]
+
+
+def test_a_synonym_in_brackets_is_of_the_gene_before_it(tmp_path: Path) -> None:
+    terms = [
+        Term("LAB:1", "Gene", "CDKN1B", ("p27", "KIP1"), taxon=HUMAN),
+        Term("LAB:2", "Gene", "KIP1", ("CIB1", "SNK", "CIB"), taxon=HUMAN),
+    ]
+    own = Linker([small_index(tmp_path, terms)])
+    assert _ids(own, "{p27|Gene} rose, {KIP1|Gene} fell.") == [("LAB:1",), ("LAB:2",)]
+    assert _ids(own, "{p27|Gene} ({KIP1|Gene}) rose, {KIP1|Gene} fell.") == [("LAB:1",), ("LAB:1",), ("LAB:1",)]
+
+
+def test_names_of_mouse_genes_find_the_human_gene_with_their_symbol(tmp_path: Path) -> None:
+    terms = [
+        Term("NCBIGene:3593", "Gene", "IL12B", ("NKSF2",), taxon=HUMAN),
+        Term("MGI:96540", "Gene", "Il12b", ("IL-12p40",), taxon=MOUSE),
+        Term("NCBIGene:1490", "Gene", "CTGF", ("connective tissue growth factor",), taxon=HUMAN),
+        Term("MGI:95537", "Gene", "Ccn2", ("Ctgf",), taxon=MOUSE),
+    ]
+    own = Linker([small_index(tmp_path, terms)])
+    assert _ids(own, "In patients, {IL-12p40|Gene} rose.") == [("NCBIGene:3593",)]
+    assert _ids(own, "In mice, {connective tissue growth factor|Gene} rose.") == [("MGI:95537",)]
+
+
+def test_a_salt_with_a_concept_is_not_its_acid_or_metal(tmp_path: Path) -> None:
+    terms = [
+        Term("mesh:D011284", "Chemical", "Pregnenolone", ("P5",)),
+        Term("mesh:C018370", "Chemical", "pregnenolone sulfate"),
+        Term("mesh:D012964", "Chemical", "Sodium", ("Na+",)),
+        Term("CHEBI:53258", "Chemical", "sodium citrate"),
+        Term("mesh:D014147", "Chemical", "Tramadol"),
+        Term("CHEBI:75722", "Chemical", "tramadol hydrochloride"),
+        Term("mesh:D011188", "Chemical", "Potassium"),
+    ]
+    own = Linker([small_index(tmp_path, terms)])
+    salts = "{pregnenolone sulfate|Chemical}, {sodium citrate|Chemical}, {tramadol hydrochloride|Chemical}"
+    assert _ids(own, salts) == [("mesh:C018370",), ("CHEBI:53258",), ("mesh:D014147",)]
+    assert _ids(own, "{K|Chemical} and {Na+|Chemical}") == [("mesh:D011188",), ("mesh:D012964",)]
+
+
+def test_a_variant_has_the_dbsnp_id_that_its_document_gives(linker: Linker) -> None:
+    text = "{Ile105Val|Variant} (rs1695) and {V600E|Variant}; {I105V|Variant}"
+    assert _ids(linker, text) == [("dbsnp:rs1695",), ("tmvar:p|SUB|V|600|E",), ("dbsnp:rs1695",)]
+
+
+def test_one_wrong_annotation_does_not_take_the_gene_of_another(tmp_path: Path) -> None:
+    names = "In mice, {Kras|Gene} and {K-ras|Gene} and {NS3|Gene} grew."
+    gold = ("NCBIGene:16653", "NCBIGene:16653", "NCBIGene:5130010")
+    terms = [Term("MGI:96680", "Gene", "Kras", ("K-ras", "NS3"), taxon=MOUSE)]
+    doc = marked(names)
+    spans = tuple(replace(span, concepts=(id_,)) for span, id_ in zip(doc.spans, gold, strict=True))
+    trained = Linker([small_index(tmp_path, terms)], mentions=TrainingMentions([replace(doc, spans=spans)]))
+    assert trained.genes.same == {"MGI:96680": "NCBIGene:16653"}

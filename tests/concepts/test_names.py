@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lexome.concepts.names import Agreement, compare_names, fold_name, name_key, tidy_name
+from lexome.concepts.names import Agreement, compare_names, composite_parts, fold_name, name_key, tidy_name
 
 
 @pytest.mark.parametrize(
@@ -74,3 +74,32 @@ def test_the_key_of_words_does_not_depend_on_their_order(words: list[str]) -> No
     key = name_key(" ".join(words))
     if " " in key:
         assert name_key(" ".join(reversed(words))) == key
+
+
+@pytest.mark.parametrize(
+    ("text", "genes"),
+    [
+        ("ERK1/2", "ERK1 ERK2"),
+        ("IL-1alpha/beta", "IL-1alpha IL-1beta"),
+        ("IKKα/β", "IKKα IKKβ"),
+        ("IL-17A/F", "IL-17A IL-17F"),
+        ("S100A7/A8/A9", "S100A7 S100A8 S100A9"),
+        ("CYP1A1/2", "CYP1A1 CYP1A2"),
+        ("CYP11B2/B1", "CYP11B2 CYP11B1"),
+        ("KIR2DL1/DL2", "KIR2DL1 KIR2DL2"),
+        ("C/EBPalpha/beta", "C/EBPalpha C/EBPbeta"),
+        ("Notch1-4", "Notch1 Notch2 Notch3 Notch4"),
+        ("RagA–D", "RagA RagB RagC RagD"),
+        ("E- and P-selectin", "E-selectin P-selectin"),
+        ("TGF-beta1 and -beta2", "TGF-beta1 TGF-beta2"),
+        ("ROCK-I/II", "ROCK-I ROCK-II"),
+        ("FMO-1, -2, and 5", "FMO-1 FMO-2 FMO-5"),
+        ("ATM/ATR", "ATM ATR"),
+        ("Abeta1-42", ""),  # a part of a protein
+        ("miR-17-92", ""),
+        ("cp12-1", ""),
+        ("UGT1A9 and 1A1", "UGT1A9 UGT1A1"),
+    ],
+)
+def test_listed_genes_are_taken_apart(text: str, genes: str) -> None:
+    assert composite_parts(text, "Gene") == genes.split()

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lexome.concepts.variants import parse_variant, variant_concepts
+from lexome.concepts.variants import dbsnp_beside, parse_variant, variant_concepts
 
 
 @pytest.mark.parametrize(
@@ -74,3 +74,20 @@ def test_any_text_is_parsed_or_not(text: str) -> None:
         assert prefix in ("tmvar", "dbsnp")
         assert colon
         assert local
+
+
+@pytest.mark.parametrize(
+    ("text", "id_"),
+    [
+        ("{V600E} (rs113488022) was", "dbsnp:rs113488022"),
+        ("the {-1021T} allele (rs1611115, in", "dbsnp:rs1611115"),
+        ("rs4539 ({A2718G}) was", "dbsnp:rs4539"),
+        ("RS9932581:{A>G}", "dbsnp:rs9932581"),
+        ("{V600E}, rs113488022", None),
+        ("rs2277025 and {157del} (", None),
+        ("{R620W} and +2740 (rs1217412)", None),
+    ],
+)
+def test_dbsnp_ids_beside_a_variant(text: str, id_: str | None) -> None:
+    start, end = text.index("{"), text.index("}") - 1
+    assert dbsnp_beside(text.replace("{", "").replace("}", ""), start, end) == id_

@@ -236,6 +236,8 @@ class _Builder:
             )
         if "name" not in dictionary.columns and dictionary.type == "Species":
             _order_names(own)
+        if dictionary.format == "gene-info":
+            _add_shorter_names(own, dictionary.exclude_names)
         before = Counter(self.table.dropped)
         join = _Join(self.table, dictionary, [self._mappings[name] for name in dictionary.mappings])
         joined = sum(map(join.add, own))
@@ -293,11 +295,97 @@ def _order_names(species: Iterable[Entry]) -> None:
         entry.names = dict.fromkeys(sorted(names, key=lambda name: rank(name, names)))
 
 
+# What dictionaries add to the names of genes, after them: "delta-like 4 (Drosophila)", "phosphodiesterase 4D,
+# cAMP-specific". Not "subunit", "member 2" or "beta", which tell genes apart.
+_ADDED = re.compile(
+    r"\s*\([^()]*\)$|\s*\[[^\[\]]*\]$|(?<=\d) antigen$|,?\s+(?:homolog(?:ue)?(?: of)?|ortholog)$|,\s*(?:[\w'/+-]+[- ]"
+    r"(?:specific|linked|dependent|associated|related|like|binding|activated|induced|sensitive|regulated|derived)"
+    r"(?: \w+)?|mitochondrial|cytoplasmic|cytosolic|soluble|peroxisomal|lysosomal|neuronal|axonemal|centromeric"
+    r"|secreted|plasma|serum|cardiac|skeletal muscle|E3 ubiquitin protein ligase|member RAS oncogene family|catalytic"
+    r"|putative|yeast"
+    r"|cell surface associated|apoptosis-related cysteine peptidase|G protein-coupled|[Dd]rosophila|mouse)$"
+)
+# The gene of another species that a human one is named after: its symbol alone is not the human gene's.
+_NAMESAKE = re.compile(r"[A-Z]\. ?[a-z]+|yeast|[Dd]rosophila|mouse|chicken|zebrafish|Chlamydomonas|[Xx]enopus|homolog")
+# Genes that texts hardly name, by words of their names: none of them gets shorter names.
+_UNNAMED = re.compile(
+    r"\b(?:pseudogene|tRNA|transfer RNA|antisense RNA|readthrough|non-functional|blood group|fragile site)"
+    r"|\b(?:variable|joining|diversity|constant)\b.*\d|\bRNA\b.*\b(?:small nuclear|small nucleolar)"
+)
+# What may follow the name of a gene in the name of another one without making it the name of a family.
+_NO_MEMBER = re.compile(
+    "homolog|like|protein|gene|pseudogene|antigen|antisense|isoform|precursor|receptor|ligand|inhibitor|antagonist"
+    "|interacting|binding|associated|related|induced|inducible|dependent|activated|regulated"
+)
+_MIN_SHORTER = 5
+
+
+def _add_shorter_names(genes: TermTable, excluded: str | None) -> None:
+    """Add the names of genes without what dictionaries add to them: "delta-like 4", "CD105", "phosphodiesterase 4D".
+
+    Only names that are of one gene of the species, and of no family of genes.
+    """
+    names_of: defaultdict[tuple[str | None, str], set[str]] = defaultdict(set)
+    shorter: list[tuple[Entry, str]] = []
+    for entry in genes:
+        for name in entry.names:
+            names_of[entry.taxon, name_key(name)].add(entry.id)
+        if not any(map(_UNNAMED.search, entry.names)):
+            known = set(map(name_key, entry.names))
+            found = (short for name in entry.names for short in _shorter_names(name))
+            shorter += [(entry, short) for short in found if name_key(short) not in known]
+    for entry, short in shorter:
+        names_of[entry.taxon, name_key(short)].add(entry.id)
+    families = _families({fold_name(short) for _, short in shorter}, genes)
+    ignored = re.compile(excluded) if excluded is not None else None
+    for entry, short in shorter:
+        if len(names_of[entry.taxon, name_key(short)]) > 1 or families[fold_name(short)] - {entry.id}:
+            continue
+        if ignored is None or ignored.fullmatch(short) is None:
+            entry.names.setdefault(short)
+
+
+def _families(names: Set[str], genes: Iterable[Entry]) -> defaultdict[str, set[str]]:
+    """The genes with longer names that have one of these in them: "alkaline phosphatase, intestinal".
+
+    A name that ends in a number is that of a family only where others go on after it.
+    """
+    members: defaultdict[str, set[str]] = defaultdict(set)
+    beginnings = {name.partition(" ")[0] for name in names}
+    for entry in genes:
+        for name in entry.names:
+            words = fold_name(name).split() if " " in name and _UNNAMED.search(name) is None else []
+            for first, word in enumerate(words):
+                for end in range(first + 1, len(words) + 1) if word in beginnings else ():
+                    goes_on = end < len(words) and _NO_MEMBER.fullmatch(words[end]) is None
+                    is_end = first > 0 and end == len(words) and not _is_number(words[end - 1])
+                    if (goes_on or is_end) and (part := " ".join(words[first:end])) in names:
+                        members[part].add(entry.id)
+    return members
+
+
+def _is_number(word: str) -> bool:
+    return len(word) <= 2 or any(map(str.isdigit, word))
+
+
+def _shorter_names(name: str) -> Iterator[str]:
+    """The name without its last addition, without the last two, and so on."""
+    while (shorter := _ADDED.sub("", name).strip(" ,;")) != name and len(shorter) >= _MIN_SHORTER:
+        added = name[len(shorter) :]
+        if " " in shorter or (added.endswith((")", "antigen")) and _NAMESAKE.search(added) is None):
+            yield shorter
+        name = shorter
+
+
 def _filter_names(terms: Iterable[Term], dictionary: Dictionary, dropped: Counter[str]) -> Iterator[Term]:
-    """The terms without the names and cross-references that the recipe excludes."""
+    """The terms that the recipe does not exclude, without the names and cross-references that it excludes."""
+    unwanted = None if dictionary.exclude_terms is None else re.compile(dictionary.exclude_terms)
     excluded = None if dictionary.exclude_names is None else re.compile(dictionary.exclude_names)
     prefixes = dictionary.xref_prefixes
     for term in terms:
+        if unwanted is not None and unwanted.fullmatch(term.name):
+            dropped["term excluded by the recipe"] += 1
+            continue
         if excluded is not None:
             kept = tuple(name for name in term.names if excluded.fullmatch(name) is None)
             name = "" if excluded.fullmatch(term.name) else term.name
@@ -325,6 +413,10 @@ class _Join:
         for entry in table if "xrefs" in self._ways else ():
             for xref in entry.xrefs:
                 self._by_xref[xref].append(entry.id)
+        self._preferred = {
+            (entry.type, fold_name(next(iter(entry.names)))): entry.id
+            for entry in (table if dictionary.drop_preferred_names else ())
+        }
         # Before anything is added: names of one dictionary do not join its own terms.
         for entry in table if "names" in self._ways else ():
             for folded in {fold_name(name) for name in entry.names}:
@@ -372,10 +464,20 @@ class _Join:
     def _add_as(self, entry: Entry, curie: str) -> None:
         preferred, *others = entry.names
         is_new = curie not in self._table.entries
-        names = tuple(others) if is_new else tuple(entry.names)
+        names = tuple(
+            name for name in (others if is_new else entry.names) if not self._is_other(name, entry.type, curie)
+        )
         xrefs = tuple(xref for xref in (entry.id, *entry.xrefs) if xref != curie)
         term = Term(curie, entry.type, preferred if is_new else "", names, entry.taxon, xrefs)
         self._table.add(term, entry.source)
+
+    def _is_other(self, name: str, type: str, curie: str) -> bool:
+        """Whether a name is the preferred one of another concept of the vocabulary: "diarrhea" of dysentery."""
+        owner = self._preferred.get((type, fold_name(name)), curie) if self._preferred else curie
+        if owner == curie or owner.partition(":")[0] != curie.partition(":")[0]:
+            return False
+        self.dropped["name that another concept prefers"] += 1
+        return True
 
 
 def _read_mapping(recipe: TermsRecipe, mapping: Mapping) -> dict[str, list[str]]:

@@ -13,11 +13,11 @@ keeps no concept. The same document, dictionaries and weights give the same ids,
 
 import math
 import re
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Self
 
@@ -44,7 +44,6 @@ from lexome.concepts.ranking import (
     HUMAN,
     MOUSE,
     PLACE,
-    POPULAR_GENES,
     POPULAR_SPECIES,
     POPULAR_TAXA,
     RAT,
@@ -55,10 +54,11 @@ from lexome.concepts.ranking import (
     agreement_feature,
     default_weights,
     is_misspelling,
+    is_popular_name,
     match_genes,
     word_overlap,
 )
-from lexome.concepts.variants import variant_concepts
+from lexome.concepts.variants import dbsnp_beside, variant_concepts
 from lexome.document import Attribute, Document, Span, as_names
 from lexome.frozen import fast_dataclass
 
@@ -87,6 +87,9 @@ _TYPE_ENDS = {
 }
 # Where a name has concepts in several vocabularies, these are what others annotate with.
 _MAIN_VOCABULARY = ("mesh:D",)
+_VOCABULARY = "mesh:"
+# Metals that are no chemical of their own in the name of a salt.
+_CATIONS = frozenset({"barium", "calcium", "iron", "lithium", "magnesium", "potassium", "sodium", "zinc"})
 # Of two concepts with the mention's name one is right in most cases, of similar names often none: a name that agrees is
 # enough at this part of the threshold.
 _NAMED = 3
@@ -96,6 +99,12 @@ _SURE_GUESS = {CHEMICAL: 0.9}
 # "pERK" and "p-S6" are phosphorylated; what a receptor binds is another gene.
 _PHOSPHORYLATED = re.compile(r"p(?:-(?=[A-Z]|p\d)|hospho-?(?=[A-Z])|(?=[A-Z]\w\w))(\S+)$")
 _RECEPTOR = re.compile(r"((?=\S*[A-Z0-9])\S{2,8}) receptors?$")
+# "p27 (KIP1)", "p27, also known as KIP1".
+_OPENED = re.compile(
+    r"\s?[(\[]\s?(?:also (?:known as|called|termed|named)|formerly|previously|or|alias)?\s?"
+    r"|,? also (?:known as|called)\s"
+)
+_CLOSED = re.compile(r"\s?[)\],;/]|\s(?:and|or)\b|\.?$")
 # Similar names of so few letters are no evidence, and symbols of elements no longer than this have their own case.
 _MAX_SHORT, _MAX_ELEMENT = 4, 2
 _RUN = re.compile(r"\d+|[^\W\d_]+")
@@ -106,11 +115,12 @@ _LEAST_SIMILAR = 0.2
 _MAX_MENTION = 250
 _EXPLAINED = 10
 _ORTHOLOGS = 4
+_TAXA = (HUMAN, MOUSE, RAT)
 _MIN_FAMILY = 3
 # How much of a preferred name a chemical has whose preferred name is the plural of the mention.
 _OTHER_NUMBER = 0.3
 # How many names fewer, on a logarithmic scale, the dictionaries of mouse and rat have for a gene than the human one.
-_FEWER_NAMES = 0.9
+_FEWER_NAMES = 0.3
 _CACHED_MENTIONS = 1 << 15
 _FORM_FEATURE = {LONG: "long form", EXPANDED: "expanded", REDUCED: "reduced", SUBSTITUTED: "substituted"}
 
@@ -168,9 +178,10 @@ class _Context:
     long_form_of: Mapping[str, str]
     species: SpeciesContext
     concepts: Counter[str]
-
-
-_SPECIES = frozenset((HUMAN, MOUSE, RAT))
+    # The symbols of the genes that mentions in "p27 (KIP1)" both name, by the text of either.
+    bracketed: Mapping[str, Set[str]]
+    # The dbSNP ids that the document gives for variants, by their text and normal form.
+    dbsnp: Mapping[str, str]
 
 
 class Linker:
@@ -302,7 +313,42 @@ class Linker:
                 found = self._look_up(span.text, type, forms.get(span.text), "")
                 concepts.update(one.concept.id for one in found[:1] if _is_faithful(one))
         genes = [span for span in doc.spans if self.linked_type(span.type) == GENE]
-        return _Context(forms, SpeciesContext(doc, places, genes), concepts)
+        bracketed = self._bracketed(doc, genes, forms)
+        return _Context(forms, SpeciesContext(doc, places, genes), concepts, bracketed, self._dbsnp_ids(doc))
+
+    def _dbsnp_ids(self, doc: Document) -> dict[str, str]:
+        """The dbSNP ids beside variants, by the text and the normal form of these; none for those with several."""
+        found: defaultdict[str, set[str]] = defaultdict(set)
+        for span in doc.spans:
+            passage = doc.passage_at(span.start) if self.linked_type(span.type) == VARIANT else None
+            if passage is None or len(span.text) > _MAX_MENTION:
+                continue
+            id_ = dbsnp_beside(passage.text, span.start - passage.offset, span.end - passage.offset)
+            if id_ is not None:
+                for name in (span.text, *variant_concepts(span.text)):
+                    found[name].add(id_)
+        return {name: ids.pop() for name, ids in found.items() if len(ids) == 1}
+
+    def _bracketed(self, doc: Document, genes: Sequence[Span], forms: Mapping[str, str]) -> dict[str, set[str]]:
+        """The symbols of the genes that a mention and one in brackets after it both name, by the text of either."""
+        bracketed: dict[str, set[str]] = {}
+        ordered = sorted(genes, key=lambda span: (span.start, span.end))
+        for first, second in pairwise(ordered):
+            passage = doc.passage_at(first.start)
+            if passage is None or second.end > passage.end or first.text == second.text:
+                continue
+            if max(len(first.text), len(second.text)) > _MAX_MENTION:
+                continue
+            between = passage.text[first.end - passage.offset : second.start - passage.offset]
+            if _OPENED.fullmatch(between) and _CLOSED.match(passage.text, second.end - passage.offset):
+                shared = self._symbols(first.text, forms) & self._symbols(second.text, forms)
+                for text in (first.text, second.text) if shared else ():
+                    bracketed.setdefault(text, set()).update(shared)
+        return bracketed
+
+    def _symbols(self, text: str, forms: Mapping[str, str]) -> set[str]:
+        found = self._look_up(text, GENE, forms.get(text), "")
+        return {one.concept.preferred.upper() for one in found if one.agreement is not None}
 
     def _taxon(self, span: Span, type: str, forms: Mapping[str, str]) -> tuple[str | None, float]:
         """The species that a mention tells, and how much it counts."""
@@ -319,6 +365,9 @@ class Linker:
             return Explanation(span, (), 0.0, ())
         if type == VARIANT:
             concepts = variant_concepts(span.text)
+            if not any(concept.startswith("dbsnp:") for concept in concepts):
+                known = (context.dbsnp.get(name) for name in (span.text, *concepts))
+                concepts = next(((id_,) for id_ in known if id_ is not None), concepts)
             return Explanation(span, concepts, float(bool(concepts)), _variants(concepts, span.text))
         weights = self.weights.get(type) or self.weights[""]
         threshold = self.threshold if self.threshold is not None else weights.threshold / _NAMED
@@ -347,17 +396,22 @@ class Linker:
     ) -> Explanation | None:
         """The explanation of a coordinated mention, if each of its parts has a name that agrees."""
         parts = composite_parts(span.text, type)
-        candidates: list[Candidate] = []
-        lowest = 1.0
-        for part in parts:
-            ranked = self._rank(part, type, span, context)
-            if not ranked or ranked[0].found.agreement is None:
-                return None
-            probability = _probability(ranked, weights)
-            lowest = min(lowest, probability)
-            candidates.append(_candidate(ranked[0], probability, context, reasons=reasons))
+        named = [
+            [one for one in self._rank(part, type, span, context) if one.found.agreement is not None] for part in parts
+        ]
+        if not all(named):
+            return None
+        if type == GENE:
+            named = _of_one_species(named)
+        probabilities = [_probability(ranked, weights) for ranked in named]
+        lowest = min(probabilities, default=0.0)
+        candidates = [
+            _candidate(ranked[0], probability, context, reasons=reasons)
+            for ranked, probability in zip(named, probabilities, strict=True)
+        ]
         concepts = tuple(dict.fromkeys(candidate.concept for candidate in candidates))
-        if len(concepts) < 2 or lowest < threshold:
+        # "CtIP/RBBP8" is one gene; "cancers and tumors" may be any.
+        if len(concepts) < 2 - (type == GENE and bool(parts)) or lowest < threshold:
             return None
         return Explanation(span, concepts, lowest, tuple(candidates), tuple(parts))
 
@@ -433,15 +487,16 @@ class _Lookup:
         if self.linker.mentions is not None:
             self._add_trained(forms, self.linker.mentions)
         if type == GENE:
+            self._demote_needless_forms()
             self._add_orthologs()
+            self._compare_long_form()
         if type == SPECIES:
             self._demote_subspecies()
         if not self.best:
             self._add_similar(forms[0])
-        if any(map(_is_settled, self.best.values())):
-            for one in list(self.best.values()):
-                if not _is_faithful(one):
-                    self.best[one.concept.id] = self._with_feature(one, "needless form")
+        self._demote_needless_forms()
+        if type == CHEMICAL:
+            self._keep_salts()
         return tuple(sorted(self.best.values(), key=lambda one: (-one.score, one.concept.id)))
 
     def _without_notation(self, forms: list[MentionForm]) -> list[MentionForm]:
@@ -508,26 +563,66 @@ class _Lookup:
     def _human_genes(self, name: str) -> Iterator[tuple[NameMatch, Concept]]:
         return ((match, concept) for match, concept in self._genes(name) if concept.taxon == HUMAN)
 
-    def _add_orthologs(self) -> None:
-        """The genes of the other species with the symbol of a candidate: each species lacks names that another has.
+    def _demote_needless_forms(self) -> None:
+        """Where a form without changes agrees, forms with words left out or replaced count less."""
+        if any(map(_is_settled, self.best.values())):
+            for one in list(self.best.values()):
+                if not _is_faithful(one) and "needless form" not in one.features:
+                    self.best[one.concept.id] = self._with_feature(one, "needless form")
 
-        Only human genes have long names; "ENaC" and "IL-4Ra" are names of rat genes only.
-        """
+    def _add_orthologs(self) -> None:
+        """The genes of other species with the symbol of a gene: most long names are of human genes only."""
         named = sorted(
-            (one for one in self.best.values() if one.concept.taxon in _SPECIES and one.name != one.concept.preferred),
+            (
+                one
+                for one in self.best.values()
+                if one.concept.taxon in _TAXA and one.name != one.concept.preferred and len(one.name) >= _MIN_FAMILY
+            ),
             key=lambda one: (-one.score, one.concept.id),
         )
-        human = [one for one in named if one.concept.taxon == HUMAN]
-        for one in human[:_ORTHOLOGS] or named[:_ORTHOLOGS]:
-            for index in self.linker.indexes:
-                for match in index.find(one.concept.preferred, self.type):
-                    concept = index.concept(match.concept)
-                    if (
-                        concept.taxon in _SPECIES - {one.concept.taxon, HUMAN if human else None}
-                        and concept.preferred.upper() == one.concept.preferred.upper()
-                    ):
-                        scored = self._score(concept, one.name, one.form, one.agreement)
-                        self._keep(self._with_feature(scored, "ortholog"))
+        best: dict[str, _ScoredConcept] = {}
+        for one in named:
+            best.setdefault(one.concept.preferred.upper(), one)
+        for one in list(best.values())[:_ORTHOLOGS]:
+            for concept in self._orthologs(one.concept):
+                scored = self._score(concept, one.name, one.form, one.agreement)
+                self._keep(self._with_feature(scored, "ortholog"))
+
+    def _orthologs(self, gene: Concept) -> Iterator[Concept]:
+        """The genes of other species with its symbol, or where none has it, the only one with it as a synonym: Ccn2."""
+        symbol = gene.preferred.upper()
+        named = list(self._genes(symbol))
+        for taxon in _TAXA if named else ():
+            if taxon == gene.taxon:
+                continue
+            own = [(match, one) for match, one in named if one.taxon == taxon]
+            same = [one for _, one in own if one.preferred.upper() == symbol]
+            spelled = [one for match, one in own if match.agreement in (Agreement.EXACT, Agreement.CASE)]
+            yield from same or (spelled if len(spelled) == 1 else ())
+
+    def _compare_long_form(self) -> None:
+        """Tell which genes with the short form have names like its long form; of mice and rats the human names."""
+        if self.long is None:
+            return
+        words: defaultdict[str, float] = defaultdict(float)
+        for one in self.best.values():
+            overlap = max((word_overlap(self.long, name)[0] for name in one.concept.names), default=0.0)
+            words[one.concept.preferred.upper()] = max(words[one.concept.preferred.upper()], overlap)
+        for one in list(self.best.values()):
+            if one.form.kind != LONG and (share := words[one.concept.preferred.upper()]):
+                self.best[one.concept.id] = self._with_feature(one, "words of the long form", share)
+
+    def _keep_salts(self) -> None:
+        """Drop the acid of a salt that MeSH has ("pregnenolone sulfate"), and the metal of any other."""
+        named = [
+            one
+            for one in self.best.values()
+            if _is_faithful(one) and one.agreement != Agreement.LOOSE and (self.long is None or one.form.kind == LONG)
+        ]
+        in_mesh = any(one.concept.id.startswith(_VOCABULARY) for one in named)
+        for one in list(self.best.values()) if named else ():
+            if one.form.kind == REDUCED and (in_mesh or fold_name(one.form.text) in _CATIONS):
+                del self.best[one.concept.id]
 
     def _demote_subspecies(self) -> None:
         """Where a species and its subspecies have the name, the species is meant: Zea mays by "maize"."""
@@ -570,8 +665,8 @@ class _Lookup:
         if other is None or scored.score > other.score:
             self.best[scored.concept.id] = scored
 
-    def _with_feature(self, scored: _ScoredConcept, name: str) -> _ScoredConcept:
-        features = {**scored.features, name: 1.0}
+    def _with_feature(self, scored: _ScoredConcept, name: str, value: float = 1.0) -> _ScoredConcept:
+        features = {**scored.features, name: value}
         return replace(scored, features=features, score=self.weights.score(features))
 
     def _score(
@@ -643,7 +738,7 @@ def _is_popular(concept: Concept, text: str, type: str) -> bool:
     Cellosaurus has the well-known cell lines first.
     """
     if type == GENE:
-        return (name_key(text), concept.preferred.upper()) in POPULAR_GENES
+        return is_popular_name(text, concept.preferred)
     if type == CELL_LINE:
         return concept.id.startswith("cellosaurus:CVCL_0")
     if type == SPECIES:
@@ -718,7 +813,8 @@ def _is_member(concept: Concept, match: NameMatch, text: str, type: str) -> bool
 
 def _is_settled(found: _ScoredConcept) -> bool:
     """Whether a name agrees as it is, and the concept is of the vocabulary that others annotate with."""
-    main = found.concept.type not in (DISEASE, CHEMICAL) or found.concept.id.startswith(_MAIN_VOCABULARY)
+    type, id_ = found.concept.type, found.concept.id
+    main = type not in (DISEASE, CHEMICAL) or id_.startswith(_MAIN_VOCABULARY)
     return main and _is_faithful(found)
 
 
@@ -762,6 +858,8 @@ def _document_features(
                 (value for taxon, value in near.items() if taxon != concept.taxon), default=0.0
             )
         features["symbol case"] = _symbol_case(text, concept.taxon)
+    if type == GENE and concept.preferred.upper() in context.bracketed.get(text, ()):
+        features["bracketed"] = 1.0
     return features
 
 
@@ -779,6 +877,19 @@ def _symbol_case(text: str, taxon: str) -> float:
     if taxon in (MOUSE, RAT):
         return 1.0 if title else -1.0 if upper else 0.0
     return 0.0
+
+
+def _of_one_species(parts: Sequence[list[_Ranked]]) -> list[list[_Ranked]]:
+    """The candidates of genes that are listed, of the species that all have a gene of and that is the most likely."""
+    best: list[dict[str | None, float]] = [{} for _ in parts]
+    for scores, ranked in zip(best, parts, strict=True):
+        for one in ranked:
+            scores.setdefault(one.found.concept.taxon, one.score)
+    shared = set(best[0]).intersection(*best[1:]) if best else set()
+    if not shared:
+        return list(parts)
+    chosen = max(shared, key=lambda taxon: (sum(scores[taxon] for scores in best), taxon or ""))
+    return [sorted(ranked, key=lambda one: one.found.concept.taxon != chosen) for ranked in parts]
 
 
 def _probability(ranked: Sequence[_Ranked], weights: Weights) -> float:
@@ -818,6 +929,8 @@ def _reasons(one: _Ranked, context: _Context) -> tuple[str, ...]:
         reasons.append(f"{found.features['trained']:.0%} of the training mentions of this name have it")
     if "document" in one.features:
         reasons.append("other mentions of the document may refer to it")
+    if "bracketed" in one.features:
+        reasons.append("it also has the name in brackets beside the mention")
     if found.concept.taxon is not None and "taxon" in one.features:
         taxa = context.species.taxa
         share = f"{taxa.get(found.concept.taxon, 0.0):.0%} of the species mentions are of {found.concept.taxon}"

@@ -20,7 +20,6 @@ import unicodedata
 from collections.abc import Iterator, Mapping
 from enum import IntEnum
 from functools import lru_cache
-from itertools import chain
 
 from lexome.frozen import fast_dataclass
 
@@ -387,6 +386,8 @@ _TRAILING_NUMBER = re.compile(r"^(.*[^\W\d])[\s-]*(?:\d+|[IVX]+)$")
 # Greek letters that were lost, and written as Latin ones.
 _GREEK_OF_LATIN = {"a": "alpha", "b": "beta", "g": "gamma", "d": "delta", "k": "kappa"}
 _LETTER_FOR_GREEK = re.compile(r"(?:(?<=^)|(?<=-))([abgdk])(?=-|$)")
+# Subunits whose symbols end in a Latin letter: "IL-2Ralpha" is IL2RA, "CD8beta" CD8B.
+_GREEK_END = re.compile(r"(\S*[A-Za-z\d])[\s-]?(alpha|beta|gamma|delta|epsilon|[αβγδε])")
 # Isoforms and species that authors write into a symbol: "SERCA2b", "hDaxx", "miR-124-3p".
 _ISOFORM = re.compile(r"^([^\s]*[^\W\d]+-?\d+)-?[A-Za-z]\d?$")
 _SPECIES_LETTER = re.compile(r"^(?:[Rr]h|[hmr])(?=[A-Z][A-Za-z0-9-]{2})")
@@ -396,13 +397,43 @@ _POSITIVE = re.compile(r"(?<=\w)(?:\+|\(\+\))$")
 _MICRO_RNA = re.compile(
     r"^(?:hsa-|mmu-|rno-)?(?:miR|mir|MIR|miRNA|microRNA|let)(?:-| )?(\d+[a-z]?)((?:-[1-9])?)(?:-?[35]p|\*)?$"
 )
-# "breast and/or ovarian cancer", "brain, breast, and prostate cancer", "Mcm4/6/7".
+# "breast and/or ovarian cancer", "brain, breast, and prostate cancer".
 _CONJUNCTION = re.compile(r"\s*(?:,\s*(?:and/or|and|or)\s+|\s+(?:and/or|and|or|&)\s+|\s+as well as\s+|,\s+)\s*")
 # Drugs that are given together: "sofosbuvir/velpatasvir", "atovaquone-proguanil".
 _COMBINATION = re.compile(r"[^\W\d_]{6,}(?:[-/][^\W\d_]{6,}){1,3}")
-_NUMBERED = re.compile(r"^([^\W\d]+[A-Za-z]*-?)(\d+[A-Za-z]?)((?:\s*[/,]\s*-?\d+[A-Za-z]?|\s+and\s+-?\d+[A-Za-z]?)+)$")
-_NUMBER = re.compile(r"\d+[A-Za-z]?")
+# What tells the members of a family apart: "Mcm4/6", "CYP11B2/B1", "IL-1alpha/beta", "synapsins I and II", "IL-17A/F".
+# A later member repeats what is of the same kind at the end of the first.
+_GREEK_NAMES = "|".join(sorted({*_GREEK.values(), *_GREEK}, key=len, reverse=True))
+_DESIGNATORS = tuple(
+    (re.compile(pattern), re.compile(rf"(?:{pattern})$"))
+    for pattern in (
+        r"\d+[A-Za-z]?",
+        r"\d+[A-Z]\d+",
+        r"[A-Z]\d+[A-Za-z]?",
+        r"[A-Z]{2}\d+[A-Za-z]?",
+        rf"(?:{_GREEK_NAMES})(?:\d|I{{1,3}})?",
+        r"(?<![A-Z])[IVX]+",
+        r"(?<![A-Z])[A-Z]",
+        r"(?<![A-Za-z])[a-z]|(?<=\d)[a-z]",
+    )
+)
+_LISTED = re.compile(r"\s*(?:(?<!^[A-Z])/|,\s*(?:and|or)\s|,|\s(?:and|or|&)\s)\s*-?")
+_RANGE = re.compile(r"(.*[^\W\d]-?)(?:(\d)\s?[-–]\s?(\d)|(?<![A-Z])([A-Z])\s?[-–]\s?([A-Z]))")
+_BETWEEN_GENES = re.compile(r"(?<=[^\W_][^\W_])/(?=[^\W_]{2})")
+_SHARED_END = re.compile(r"([^\s-]+)-,? (?:and|or|and/or) ([^\s-]+)-(\S.*)")
 _MAX_SUBSTITUTIONS = 24
+# Symbols of one letter, which an index has no names of.
+_ELEMENTS = {
+    "C": "carbon",
+    "F": "fluorine",
+    "H": "hydrogen",
+    "I": "iodine",
+    "K": "potassium",
+    "N": "nitrogen",
+    "O": "oxygen",
+    "P": "phosphorus",
+    "S": "sulfur",
+}
 # An abbreviation inside a name: "interleukin (IL)-6", "glucose-6-phosphate dehydrogenase (G6PD) deficiency".
 _ABBREVIATION = re.compile(r"(?<=\w)\s+\([A-Z][A-Za-z0-9-]*\)")
 _MIN_WITHOUT_ABBREVIATION = 5
@@ -421,6 +452,8 @@ def mention_forms(text: str, type: str, long_form_of: Mapping[str, str]) -> list
     if long is not None:
         add(long, LONG)
     add(text, MENTION)
+    if type == "Chemical" and text in _ELEMENTS and long is None:
+        add(_ELEMENTS[text], EXPANDED)
     if long is None and (expanded := expand_words(text, long_form_of)) != text:
         add(expanded, EXPANDED)
     if "(" in text and " " in text and len(shorter := _ABBREVIATION.sub("", text)) > _MIN_WITHOUT_ABBREVIATION:
@@ -473,6 +506,8 @@ def _gene_of_symbol(symbol: str) -> Iterator[tuple[str, int]]:
             yield f"MIR{letters}{match[1]}-1", 2
     elif (match := _ISOFORM.match(symbol)) is not None:
         yield match[1], 1
+    elif (match := _GREEK_END.fullmatch(symbol)) is not None:
+        yield match[1] + fold_name(match[2])[0].upper(), 1
     for pattern in (_SPECIES_LETTER, _KNOCK_OUT, _POSITIVE):  # hTERT, STAT3KO, CD4+
         if (shorter := pattern.sub("", symbol)) != symbol:
             yield shorter, 1
@@ -509,22 +544,52 @@ def _replaced_words(text: str, type: str) -> Iterator[tuple[str, int]]:
 
 def composite_parts(text: str, type: str) -> list[str]:
     """The mentions that a coordinated one stands for, if it is one: "breast cancer", "ovarian cancer"; else none."""
-    if type == "Gene" and (match := _NUMBERED.match(text)) is not None:
-        return [f"{match[1]}{number}" for number in chain([match[2]], _NUMBER.findall(match[3]))]
+    if type == "Gene" and (members := _family_members(_ABBREVIATION.sub("", text))):
+        return members
     if type not in ("Disease", "Chemical", "Gene", "Species"):
         return []
     if type == "Chemical" and _COMBINATION.fullmatch(text):
         return re.split("[-/]", text)
-    if type == "Disease" and "/" in text and " " in text:
+    if type == "Gene":
+        text = _BETWEEN_GENES.sub(" and ", text)
+    elif type == "Disease" and "/" in text and " " in text:
         text = re.sub(r"(?<=[^\W\d]{3})/(?=[^\W\d]{3})", " and ", text)
     pieces = [piece for piece in _CONJUNCTION.split(text) if piece]
     if len(pieces) < 2 or len(pieces) > 6:
         return []
     last = pieces[-1].split()
     if len(last) < 2 or any(len(piece.split()) > 4 for piece in pieces[:-1]):
-        return pieces if all(len(piece) > 3 for piece in pieces) else []
+        return pieces if all(_is_whole(piece, type) for piece in pieces) else []
     head = last[-1]
     if any(piece.split()[-1].lower() == head.lower() for piece in pieces[:-1]):
         return pieces
     # Each part takes what follows the first word of the last: "breast" + "cancer"; whole parts stay as they are.
     return [*(f"{piece} {' '.join(last[1:])}" for piece in pieces[:-1]), pieces[-1]]
+
+
+def _is_whole(piece: str, type: str) -> bool:
+    """Whether a piece of one word or more may be a name, and no number or letter that belongs to another."""
+    if type == "Gene":
+        return len(piece) > 2 and piece[0].isalpha() and fold_name(piece) not in _GREEK.values()
+    return len(piece) > 3
+
+
+def _family_members(text: str) -> list[str]:
+    """The genes that are listed or ranged by their numbers or letters: "Notch1-4", "S100A8/A9"; else none."""
+    if (match := _RANGE.fullmatch(text)) is not None:
+        base, *bounds = match.groups()
+        low, high = (ord(bound) for bound in bounds if bound is not None)
+        return [f"{base}{chr(code)}" for code in range(low, high + 1)] if low < high else []
+    if (match := _SHARED_END.fullmatch(text)) is not None:
+        return [f"{match[1]}-{match[3]}", f"{match[2]}-{match[3]}"]
+    first, *others = _LISTED.split(text)
+    members = [first]
+    for other in others:
+        if not other:  # after ", and"
+            continue
+        ends = (end for whole, end in _DESIGNATORS if whole.fullmatch(other) is not None)
+        match = next((match for end in ends if (match := end.search(first)) is not None and match.start()), None)
+        if match is None:
+            return []
+        members.append(first[: match.start()] + other)
+    return members if len(members) > 1 else []

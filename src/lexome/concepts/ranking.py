@@ -56,6 +56,8 @@ FEATURES = (
     "other species nearby",
     "main vocabulary",  # the id is a descriptor of MeSH
     "popular",  # the species, cell line or gene that a popular name means
+    "words of the long form",  # of a gene's short form, the weighted fraction that the gene's names have
+    "bracketed",  # the gene also has the name in brackets after the mention, or before the brackets around it
 )
 # The same for all candidates of a mention: they say how likely the best one is right, and nothing of which it is.
 CONSTANT = ("other species", "other species nearby")
@@ -263,15 +265,19 @@ _POPULAR_GENES = {
     "ITGB2": "CD18",
     "KLK3": "PSA",
     "LHB": "LH",
+    "LY6A": "Sca1",
     "MAP1LC3B": "LC3",
     "MAP2K1": "MEK",
     "MAP3K14": "NIK",
     "MAP3K7": "TAK1",
+    "MAPK1": "ERK",
     "MAPK14": "p38",
     "MAPK6": "ERK3",
     "MB21D1": "cGAS",
     "MME": "NEP",
     "NBN": "NBS1",
+    "NCOA1": "SRC1",
+    "NCOA2": "SRC2",
     "NFE2L2": "Nrf2",
     "NGFR": "p75",
     "PGR": "PR",
@@ -288,9 +294,12 @@ _POPULAR_GENES = {
     "PYCARD": "ASC",
     "RAB11FIP1": "RCP",
     "RAF1": "RAF",
+    "RARA": "RAR",
     "RBL2": "p130",
     "RELA": "p65",
     "RPS6": "S6",
+    "S100A8": "MRP8",
+    "S100A9": "MRP14",
     "SLC16A1": "MCT1",
     "SLC6A2": "NET",
     "SMN1": "SMN",
@@ -301,6 +310,13 @@ _POPULAR_GENES = {
     "TYMS": "TS",
 }
 POPULAR_GENES = {(name_key(name), symbol) for symbol, name in _POPULAR_GENES.items()}
+
+
+def is_popular_name(name: str, symbol: str) -> bool:
+    """Whether texts mean the gene with this symbol by a name that dictionaries give to several."""
+    return (name_key(name), symbol.upper()) in POPULAR_GENES
+
+
 # A strain or a parent stands for the species whose genes a dictionary has.
 SAME_SPECIES = {
     "NCBITaxon:4932": "NCBITaxon:559292",
@@ -425,9 +441,9 @@ Ids = tuple[str, ...]
 GENE_PREFIX = "NCBIGene:"
 # How much a name that agrees says for two genes being the same.
 _VOTES = {Agreement.EXACT: 1.0, Agreement.CASE: 1.0, Agreement.FOLDED: 0.8, Agreement.LOOSE: 0.5, None: 0.0}
-_ORTHOLOG_VOTE = 0.5
+_ORTHOLOG_VOTE, _SYMBOL_VOTES = 0.5, 2.0
 # Votes of the best gene and of the next are of different genes where they differ as much.
-_CLEAR = 1.5
+_CLEAR = 1.3
 
 
 class TrainingMentions:
@@ -498,10 +514,12 @@ def match_genes(mentions: TrainingMentions, indexes: Sequence[TermIndex], type: 
 
     Dictionaries of mouse and rat genes have the ids of their owners, annotations those of NCBI. An annotated gene is
     the one of the dictionary that most of its names agree with, among genes of the species that its documents are
-    about; or the one with the symbol of the human gene that they agree with.
+    about; or the one with the symbol of the human gene that they agree with. Of several annotated genes that match one
+    of the dictionary, it is the one with most votes: a wrong annotation has few.
     """
     taxa: dict[str, str] = {}
-    ranked: list[tuple[float, str, str, str]] = []
+    unknown: dict[str, dict[str, float]] = {}
+    sharing: Counter[tuple[str, str]] = Counter()
     for gene, names in sorted(mentions.gene_names.items()):
         known = next((concept for index in indexes if (concept := index.concept_of(gene)) is not None), None)
         if known is not None:
@@ -509,11 +527,20 @@ def match_genes(mentions: TrainingMentions, indexes: Sequence[TermIndex], type: 
                 taxa[gene] = known.taxon
             continue
         # A human gene would be in the dictionary.
-        weights = {taxon: share for taxon, share in mentions.gene_taxa[gene].items() if taxon != HUMAN}
-        if not weights:
-            continue
-        taxa[gene] = max(weights, key=lambda taxon: (weights[taxon], taxon))
-        votes, taxon_of = _vote(names, weights, indexes, type)
+        total = sum(mentions.gene_taxa[gene].values())
+        shares = {taxon: share / total for taxon, share in mentions.gene_taxa[gene].items() if taxon != HUMAN and share}
+        if shares:
+            taxa[gene] = max(shares, key=lambda taxon: (shares[taxon], taxon))
+            unknown[gene] = {taxon: share for taxon, share in shares.items() if share > max(shares.values()) / 2}
+            sharing.update((name, taxa[gene]) for name in set(map(name_key, names)))
+    ranked: list[tuple[float, str, str, str]] = []
+    for gene, shares in unknown.items():
+        # "ERK" is written of two genes, and says half as much for each.
+        weights = {
+            name: math.sqrt(count) / sharing[name_key(name), taxa[gene]]
+            for name, count in mentions.gene_names[gene].items()
+        }
+        votes, taxon_of = _vote(weights, shares, indexes, type)
         best = sorted(votes.items(), key=lambda item: (-item[1], item[0]))[:2]
         if best and (len(best) == 1 or best[0][1] > _CLEAR * best[1][1]):
             ranked.append((best[0][1], best[0][0], gene, taxon_of[best[0][0]]))
@@ -526,12 +553,15 @@ def match_genes(mentions: TrainingMentions, indexes: Sequence[TermIndex], type: 
 
 
 def _vote(
-    names: Mapping[str, int], weights: Mapping[str, float], indexes: Sequence[TermIndex], type: str
+    names: Mapping[str, float], shares: Mapping[str, float], indexes: Sequence[TermIndex], type: str
 ) -> tuple[dict[str, float], dict[str, str]]:
-    """How much the names of an annotated gene speak for each mouse and rat gene, and the species of these."""
+    """How much the names of an annotated gene speak for each mouse and rat gene, and the species of these.
+
+    `names` have weights, `shares` are of species. A symbol counts more than a synonym, which other genes may have.
+    """
     votes: defaultdict[str, float] = defaultdict(float)
     taxon_of: dict[str, str] = {}
-    for name, count in names.items():
+    for name, weight in names.items():
         found = [(match, index.concept(match.concept)) for index in indexes for match in index.find(name, type)]
         symbols = {concept.preferred for _, concept in found if concept.taxon == HUMAN}
         orthologs = [
@@ -541,11 +571,16 @@ def _vote(
             for match in index.find(symbol, type)
             if (concept := index.concept(match.concept)).preferred.upper() == symbol.upper()
         ]
+        best: dict[str, float] = {}
         for match, concept in (*found, *orthologs):
-            if concept.taxon in (MOUSE, RAT) and concept.taxon in weights:
+            if concept.taxon in (MOUSE, RAT) and concept.taxon in shares:
                 vote = _ORTHOLOG_VOTE if match is None else _VOTES[match.agreement]
-                votes[concept.id] += count * vote * weights[concept.taxon]
+                if name_key(name) == name_key(concept.preferred) or is_popular_name(name, concept.preferred):
+                    vote *= _SYMBOL_VOTES
+                best[concept.id] = max(vote * shares[concept.taxon], best.get(concept.id, 0.0))
                 taxon_of[concept.id] = concept.taxon
+        for own, vote in best.items():
+            votes[own] += weight * vote
     return votes, taxon_of
 
 

@@ -119,6 +119,18 @@ def variant_concepts(text: str) -> tuple[str, ...]:
     return (f"tmvar:{variant.tmvar}",) if variant is not None else ()
 
 
+# "V600E (rs113488022)", "-1021T allele (rs1611115", "rs4539 (A2718G)", "rs9932581:A>G"; not "V600E, rs113488022".
+_DBSNP_AFTER = re.compile(r"\s?(?:(?!and\b|or\b|with\b)[\w/]+\s){0,2}[(\[]\s?(rs\d+)\b", re.IGNORECASE)
+_DBSNP_BEFORE = re.compile(r"\b(rs\d+)(?::|\s?[(\[])\s?$", re.IGNORECASE)
+_BEFORE = 20
+
+
+def dbsnp_beside(text: str, start: int, end: int) -> str | None:
+    """The dbSNP id of a variant that is in brackets after it, or has the variant in brackets; None if there is none."""
+    match = _DBSNP_AFTER.match(text, end) or _DBSNP_BEFORE.search(text[max(0, start - _BEFORE) : start])
+    return f"dbsnp:{match[1].lower()}" if match is not None else None
+
+
 def parse_variant(text: str) -> Variant | None:
     """The variant that a mention writes, or None."""
     plain = re.sub(r"[–−‐‑]", "-", text.strip().strip("()[]").strip())

@@ -240,6 +240,14 @@ class Dictionary(Table):
     exclude_names: str | None = Field(
         default=None, description="Drop names that match this regular expression from beginning to end."
     )
+    drop_preferred_names: bool = Field(
+        default=False,
+        description="Drop names that another concept of an earlier dictionary, with the same prefix, prefers.",
+    )
+    exclude_terms: str | None = Field(
+        default=None,
+        description="Drop terms whose preferred name matches this regular expression from beginning to end.",
+    )
     xref_prefixes: tuple[Prefix, ...] | None = Field(
         default=None, description="Keep only cross-references with these CURIE prefixes; by default all."
     )
@@ -253,7 +261,7 @@ class Dictionary(Table):
         default="keep", description="Terms that join none: keep, only those whose id is mapped, or drop."
     )
 
-    @field_validator("exclude_names")
+    @field_validator("exclude_names", "exclude_terms")
     @classmethod
     def _is_pattern(cls, pattern: str | None) -> str | None:
         try:

@@ -127,6 +127,32 @@ def test_an_exported_head_with_hidden_layers_is_read_back(activation: str, tmp_p
         assert (again(ids, packing) - model(ids, packing)).abs().max() < CLOSE
 
 
+@pytest.mark.parametrize("pooling", ["first", "mean"])
+def test_an_exported_classifier_is_read_back_with_its_pooling(pooling: str, tmp_path: Path) -> None:
+    torch.manual_seed(3)
+    config = EncoderConfig(
+        vocab=64, layers=1, hidden_size=32, heads=2, intermediate_size=48, max_tokens=40, initial_std=0.3
+    )
+    model = build(config, "sequence", labels=2, pooling=pooling).eval()
+    tokenizer = tokenizer_folder(tmp_path / "tokenizer")
+    save(tmp_path / "ours", model, architecture="bert", tokenizer=tokenizer, card=CARD, labels=("no", "yes"))
+    export(tmp_path / "ours", tmp_path / "onnx")
+    again = read_exported(tmp_path / "onnx" / "model.onnx", kind="sequence", labels=2)
+    ids, packing = torch.tensor(ROWS[0]), Packing.of([len(ROWS[0])])
+    with torch.no_grad():
+        assert (again(ids, packing) - model(ids, packing)).abs().max() < CLOSE
+
+
+def test_an_exported_reader_is_read_back_with_both_segments(tmp_path: Path) -> None:
+    source = checkpoint(tmp_path / "theirs", "bert", "span")
+    export(source, tmp_path / "onnx")
+    again = read_exported(tmp_path / "onnx" / "model.onnx", kind="span", labels=2)
+    segments = torch.tensor([0] * 10 + [1] * (len(ROWS[0]) - 10))
+    with torch.no_grad():
+        numbers = again(torch.tensor(ROWS[0]), Packing.of([len(ROWS[0])]), segments).numpy()
+    assert np.abs(numbers - expected(source, ROWS[0], segments, kind="span")).max() < CLOSE
+
+
 def test_a_checkpoint_with_a_pair_head_is_a_masked_model(tmp_path: Path) -> None:
     source = checkpoint(tmp_path / "theirs", "bert", "paired")
     assert export(source, tmp_path / "onnx").kind == "masked"

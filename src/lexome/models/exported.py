@@ -43,7 +43,9 @@ def read_exported(graph: Path, *, kind: str, labels: int) -> nn.Module:
     nodes, arrays = _nodes_and_arrays(onnx.load(str(graph)).graph)
     weights = dequantize(arrays)
     config = _config(graph, nodes, arrays, weights)
-    model = build(config, kind, labels=labels, hidden=_hidden_layers(nodes, weights, config))
+    # Of the graphs with a label for each sequence, only those with mean pooling sum over tokens.
+    pooling = "mean" if kind == "sequence" and any(node.op_type == "ReduceSum" for node in nodes) else "first"
+    model = build(config, kind, labels=labels, hidden=_hidden_layers(nodes, weights, config), pooling=pooling)
     state = _state(weights, config)
     expected = model.state_dict()
     shapes = {name: tensor.shape for name, tensor in state.items()}
@@ -104,7 +106,8 @@ def _config(
     graph: Path, nodes: Sequence[Any], arrays: Mapping[str, NDArray[Any]], weights: Mapping[str, Floats]
 ) -> EncoderConfig:
     """The shape of the encoder, from those of its weights, the constants of its reshapes and its operators."""
-    required = ("embed.tokens", "embed.positions", "embed.segment", "layers.0.mlp.up.weight")
+    segments = "embed.segments" if "embed.segments" in weights else "embed.segment"
+    required = ("embed.tokens", "embed.positions", segments, "layers.0.mlp.up.weight")
     if missing := [name for name in required if name not in weights]:
         message = f"{graph}: no weight {missing[0]!r}; expected a {ARCHITECTURE} model. Use its checkpoint."
         raise CheckpointError(message, code="unsupported-model", value=missing[0])
@@ -164,10 +167,10 @@ def _state(weights: Mapping[str, Floats], config: EncoderConfig) -> dict[str, Te
     for name, array in weights.items():
         tensor = torch.from_numpy(np.array(array))
         if name == "embed.segment":
-            # The graph has the first segment alone, the only one that single texts use.
+            # The graph of a model of single texts has the first segment alone, the only one that these use.
             state["encoder.embed.segments.weight"] = tensor.expand(config.segments, -1).clone()
             continue
-        if name in ("embed.tokens", "embed.positions"):
+        if name in ("embed.tokens", "embed.positions", "embed.segments"):
             name = f"{name}.weight"
         elif ".attention.qkv." in name:
             # All queries, keys and values in turn, the softmax scale in the queries.

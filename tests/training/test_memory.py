@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from lexome.models import encoder
 from lexome.models.encoder import PRESETS, EncoderConfig, Packing, count_parameters
 from lexome.models.heads import MaskedLM
 from lexome.training.memory import Load, activations, count_weights, layer_activations, memory, outer_activations
@@ -23,6 +24,18 @@ POST = EncoderConfig(
 PRE = replace(POST, norm="pre", final_norm=True, embedding_norm=False)
 GATED = replace(PRE, gated=True, positions="rotary", biases=False, norm_biases=False, segments=0, first_norm=False)
 SHAPES = {"post": POST, "pre": PRE, "gated": GATED}
+
+
+@pytest.fixture(autouse=True)
+def fused_attention(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attention that keeps no weights, as on a GPU: CPUs train in bfloat16 with products, which keep them."""
+
+    def attend(query: Tensor, key: Tensor, value: Tensor, *, dropout: float) -> Tensor:
+        return functional.scaled_dot_product_attention(query, key, value, dropout_p=dropout)
+
+    monkeypatch.setattr(encoder, "_attend_by_products", attend)
+
+
 each_shape = pytest.mark.parametrize("config", SHAPES.values(), ids=SHAPES)
 
 

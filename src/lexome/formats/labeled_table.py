@@ -35,8 +35,8 @@ _LAYOUTS = (
     "or id, keywords and label; of datasets, also index, pairID, sentence1, sentence2, labels, gold_label and score."
 )
 _ADVICE = (
-    "Name the columns with the options text, id and label, by name or number: on the command line, --set text=COLUMN "
-    "--set id=COLUMN; and set header=yes or header=no."
+    "Name the columns with the options text, id and label, by name or number, and say whether the first row names "
+    "columns: on the command line, --set text=COLUMN --set id=COLUMN --set header=yes."
 )
 
 

@@ -9,7 +9,7 @@ OUT := build/run
 DATA ?= ../shared/data/benchmarks
 HELD_OUT := BC5CDR NCBI-disease-pubtator BioRED-NER NLM-Gene SPECIES-pubtator
 
-.PHONY: run test check chromium types pages bench tables nightly default-model encoder clean
+.PHONY: run test check chromium types pages bench tables nightly default-model encoder relations reader clean
 
 # Installs the light package and annotates the sample abstracts, in the terminal and as an HTML page.
 run: $(LIGHT)/ready
@@ -99,6 +99,32 @@ encoder: $(DEV)/ready
 	$(DEV)/bin/lexome shard recipes/shards/encoder.toml
 	$(DEV)/bin/lexome pretrain recipes/pretrain/encoder.toml
 	test -d checkpoints/encoder || $(DEV)/bin/lexome convert-model runs/encoder/model checkpoints/encoder --outputs 1 --dtype bfloat16
+
+# The card of the model in models/, with the calibration table of the new one in build/.
+card = { sed '/^\#\# Calibration/,$$d' models/$(1)/README.md; sed -n '/^\#\# Calibration/,$$p' build/$(1)/README.md; } \
+  > build/$(1).md && mv build/$(1).md build/$(1)/README.md
+
+# Trains the relation model in models/ from the encoder there; a few minutes on one GPU, hours without.
+relations: $(DEV)/ready
+	$(DEV)/bin/lexome finetune recipes/finetune/relations.toml --set data.root=$(DATA)
+	rm -rf build/relations
+	$(DEV)/bin/lexome export runs/relations/runs/seed0/model build/relations --name lexome-relations --data $(DATA) \
+	  --precision int8 --agreement 0.97 --difference 0.005 --relax-thresholds \
+	  $(addprefix --held-out ,DrugProt BC5CDR-CID BioRED-RE)
+	$(call card,relations)
+	rm -rf models/relations && mv build/relations models/relations
+	$(DEV)/bin/python benchmarks/relations.py --data $(DATA)
+
+# Trains the reader in models/ from the encoder there: general questions, then biomedical ones, and the best of three seeds.
+reader: $(DEV)/ready
+	for name in reader-squad reader; do \
+	  $(DEV)/bin/lexome finetune recipes/finetune/$$name.toml --set data.root=$(DATA) || exit; done
+	rm -rf build/reader
+	$(DEV)/bin/lexome export runs/reader/runs/*/model build/reader --name lexome-reader --data $(DATA) \
+	  --precision int8 --agreement 0.97 --difference 0.02 --relax-thresholds $(addprefix --held-out ,BioASQ-7b BioASQ-list)
+	$(call card,reader)
+	rm -rf models/reader && mv build/reader models/reader
+	$(DEV)/bin/python benchmarks/reader.py --reader models/reader --data $(DATA)
 
 # Regenerates the tables in README and docs from results/*.json.
 tables: $(DEV)/ready

@@ -41,6 +41,7 @@ from lexome.tasks.task import (
     Units,
     anchored_windows,
     assign_windows,
+    drop_dangling,
     merge_windows,
     pad_special,
     require_choice,
@@ -730,15 +731,8 @@ def replace_spans(doc: Document, spans: Sequence[Span], types: Sequence[str]) ->
         for relation in doc.relations
         if not unmentioned.isdisjoint(argument.concept for argument in relation.arguments)
     }
-    relations = tuple(relation for relation in doc.relations if relation.id not in removed)
-    attributes = doc.attributes
-    while removed:
-        dangling = {
-            relation.id for relation in relations if any(argument.target in removed for argument in relation.arguments)
-        }
-        relations = tuple(relation for relation in relations if relation.id not in dangling)
-        attributes = tuple(attribute for attribute in attributes if attribute.target not in removed)
-        removed = dangling
+    relations, removed = drop_dangling((one for one in doc.relations if one.id not in removed), removed)
+    attributes = tuple(attribute for attribute in doc.attributes if attribute.target not in removed)
     used = {span.id for span in kept} | {relation.id for relation in relations}
     ids = (name for name in numbered_ids("T") if name not in used)
     ordered = sorted(spans, key=lambda span: (span.start, -span.end, span.type))

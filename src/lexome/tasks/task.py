@@ -356,7 +356,7 @@ class Task(ABC):
         return iter(())
 
     def oversize(self, doc: Document, limit: int) -> str | None:
-        """Why encoding a document takes more than `limit` windows although its text is short, or None."""
+        """A reason why a document needs more than `limit` windows although its text is short, or None."""
         return None
 
     def resampled_scores(
@@ -425,16 +425,22 @@ def require_logits(logits: Floats, expected: tuple[int, ...], doc: Document) -> 
 
 
 def relations_of_other_types(doc: Document, types: Types) -> tuple[Relation, ...]:
-    """The document's relations, without those of these types and those that refer to one of them, directly or not."""
-    kept = tuple(relation for relation in doc.relations if relation.type not in types)
+    """The document's relations, without those of these types and those that refer to one of them, even indirectly."""
+    kept = [relation for relation in doc.relations if relation.type not in types]
     removed = {relation.id for relation in doc.relations} - {relation.id for relation in kept}
-    while removed:
-        dangling = {
-            relation.id for relation in kept if any(argument.target in removed for argument in relation.arguments)
+    return drop_dangling(kept, removed)[0]
+
+
+def drop_dangling(relations: Iterable[Relation], removed: set[str]) -> tuple[tuple[Relation, ...], set[str]]:
+    """The relations that refer to no removed id, directly or through other relations; and all ids that are removed."""
+    kept, removed, missing = tuple(relations), set(removed), removed
+    while missing:
+        missing = {
+            relation.id for relation in kept if any(argument.target in missing for argument in relation.arguments)
         }
-        kept = tuple(relation for relation in kept if relation.id not in dangling)
-        removed = dangling
-    return kept
+        kept = tuple(relation for relation in kept if relation.id not in missing)
+        removed |= missing
+    return kept, removed
 
 
 def label_index(label: str, labels: Sequence[str], doc: Document) -> int:

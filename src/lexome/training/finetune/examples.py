@@ -85,7 +85,7 @@ BY_ID, BY_TEXT = "its PubMed id is held out", "a sentence of it is held out"
 
 
 class HeldOut:
-    """Documents that must not be trained on: PubMed ids, and the first and last n-gram of each long enough sentence."""
+    """Documents that must not be trained on: their PubMed ids, and the first and last n-gram of each sentence."""
 
     def __init__(self, ngram_words: int) -> None:
         self.ngram_words = ngram_words
@@ -102,10 +102,10 @@ class HeldOut:
         return held_out
 
     def add(self, docs: Iterable[Document]) -> None:
-        """Hold out documents. A sentence that two of them have is a stock phrase, and is not looked for.
+        """Hold out documents. A sentence that occurs in two of them is a stock phrase and does not count.
 
-        A repeated text counts once. Question datasets repeat a text, in part, for each question about it; of these
-        every sentence is looked for.
+        A repeated text counts once. Question datasets repeat parts of a text for each question about it, so all
+        sentences of documents with questions count.
         """
         counts: Counter[tuple[str, str]] = Counter()
         seen: set[str] = set()
@@ -172,10 +172,10 @@ def label_counts(examples: Sequence[Example], task: Task) -> dict[str, int]:
 
 
 def label_bias(examples: Sequence[Example], task: Task) -> float | None:
-    """The fraction of targets that are not the majority label, as in BioMegatron's table 8.
+    """The fraction of targets that are not the majority label, as in BioMegatron's table 8; None for other losses.
 
-    Of tokens, those in a mention; of sequences, those that are not of the largest class; of labels that are true or
-    false, the true ones; of questions, the tokens inside their answers. None where there is no such thing.
+    For token labels this is the fraction of tokens in mentions, for classes that of sequences outside the largest
+    class, for labels that are true or false that of true ones, and for questions that of tokens inside answers.
     """
     if task.loss == "span":
         spans = [example.targets for example in examples if example.targets is not None]
@@ -192,10 +192,10 @@ def label_bias(examples: Sequence[Example], task: Task) -> float | None:
 
 
 def label_weights(examples: Sequence[Example], task: Task, *, power: float) -> tuple[float, ...]:
-    """A weight for each label: the rarer, the larger. One that never or always occurs has 1.
+    """A weight for each label, larger for rarer labels; labels that never or always occur have the weight 1.
 
-    Of one label per group: with a power of 1, the mean weight over all targets of a group is 1. Of labels that are true
-    or false: how many times as often the label is false.
+    With one label per group and a power of 1, the mean weight over all targets of a group is 1. For labels that are
+    true or false it is the ratio of false to true targets.
     """
     counts = np.array(list(label_counts(examples, task).values()), dtype=np.float64)
     if task.loss == "binary":
@@ -213,7 +213,7 @@ def label_weights(examples: Sequence[Example], task: Task, *, power: float) -> t
 
 
 def oversampling(examples: Sequence[Example], task: Task, *, power: float) -> NDArray[np.float64]:
-    """How often each example comes in an epoch: the rarer its rarest label, the more often, to the given power."""
+    """How often each example occurs in an epoch: more often for rarer labels, to the given power."""
     if not power:
         return np.ones(len(examples))
     majority = [int(np.bincount(part).argmax()) if len(part) else 0 for part in _targets_by_group(examples, task)]
@@ -232,7 +232,7 @@ def _targets_by_group(examples: Sequence[Example], task: Task) -> list[NDArray[n
 
 
 def _distinctive_labels(example: Example, task: Task, majority: Sequence[int]) -> set[object]:
-    """The labels of an example; of a token task without the majority label, which is in every example."""
+    """The labels of an example; for token tasks without the majority label, which is in every example."""
     targets = np.asarray(example.targets)
     if task.loss == "span":
         return {bool(targets[0] > 0)}
@@ -255,7 +255,7 @@ def _distinctive_labels(example: Example, task: Task, majority: Sequence[int]) -
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataSettings:
-    """Where training data is, and what of it is used: the keys of a recipe's [data] table."""
+    """Where training data is and which parts of it are used: the keys of a recipe's [data] table."""
 
     sets: tuple[str, ...] = ()
     root: Path | None = None
@@ -304,9 +304,9 @@ def require_sources(renames: Mapping[str, object], sources: Sequence[DataSet]) -
 
 
 def require_types(renames: Mapping[str, Mapping[str, Names]], task: Task) -> None:
-    """UsageError where data.rename gives a name that is not trained for a source: its mentions would be lost.
+    """UsageError where data.rename gives a mention type that is not trained for a source: its mentions would be lost.
 
-    That is one which is none of its types, or none of those in [task.annotated] for the source.
+    A type is trained for a source if it is in the task and, where the source has types in [task.annotated], in those.
     """
     known = task.types or task.input_types
     if not known:
@@ -332,7 +332,7 @@ TYPE_KEYS = frozenset(("types", "pairs", "schemas"))
 
 
 def require_known_types(types: Sequence[str], counts: Mapping[str, int]) -> None:
-    """UsageError where no document has a mention of one of these types, which is most often misspelled."""
+    """UsageError where no document has a mention of one of these types, usually because it is misspelled."""
     for type_ in types:
         if type_ in counts:
             continue
@@ -408,7 +408,7 @@ Documents = list[tuple[str, Document]]
 
 @dataclass(frozen=True)
 class Split:
-    """Documents, their sources, and how the examples of one are made."""
+    """Documents, their sources, and the function that encodes a document as examples."""
 
     docs: list[Document]
     sources: list[str]
@@ -416,7 +416,7 @@ class Split:
 
     @cached_property
     def encoded(self) -> list[list[Example]]:
-        """The examples of each document, made when they are first needed."""
+        """The examples of each document, encoded on first use."""
         return [self.encode(source, doc) for source, doc in zip(self.sources, self.docs, strict=True)]
 
     @cached_property
@@ -436,8 +436,8 @@ class Split:
 class Splits:
     """The splits of one run, and warnings about them.
 
-    `notes` counts what of the training and development documents could not be encoded; `unlabeled` are examples that
-    only teachers label.
+    `notes` counts annotations of train and dev that could not be encoded; `unlabeled` are examples that only teachers
+    label.
     """
 
     train: Split
@@ -628,7 +628,7 @@ class TaskData:
         return HeldOut.of(data.exclude, root=data.root, ngram_words=data.exclude_ngram) if data.exclude else None
 
     def _limit(self, docs: list[Document]) -> list[Document]:
-        """As many as data.limit allows, spread over all: files are often sorted by label."""
+        """At most data.limit documents, evenly spaced, because files are often sorted by label."""
         limit = self.data.limit
         if limit is None or limit >= len(docs):
             return docs
@@ -693,7 +693,7 @@ def unlabeled_examples(shards: Path, tokenizer: Path, task: Task, *, max_tokens:
     text = Text(opened.train, specials, kind="sentences", shuffled=False)
     ordered = text.epoch(0, max_tokens)
     packed = text.packed(ordered.ranges, ordered.order)
-    # Examples are views of one array, and what is the same in all of them is stored once.
+    # Examples are views of one array, and share the arrays that are the same in all of them.
     unknown = np.broadcast_to(np.int64(IGNORE_INDEX), (max_tokens, len(task.groups)))
     zeros = np.zeros(max_tokens, np.int64)
     return tuple(
@@ -714,7 +714,7 @@ def warn_unlabeled(docs: list[Document]) -> list[str]:
 
 
 def warn_collapsed(predicted: Path, gold: Split, scores: Mapping[str, Any], metric: str | None) -> str | None:
-    """What a run that learned nothing has in common: one answer for all documents, or a score of 0."""
+    """A warning where the model has learned nothing: it gives one answer for all documents, or scores 0."""
     answers = {(doc.labels, tuple(relation.type for relation in doc.relations)) for doc in read(predicted, "jsonl")}
     expected = {(doc.labels, tuple(relation.type for relation in doc.relations)) for doc in gold.docs}
     if len(answers) == 1 and len(expected) > 1 and (answer := next(iter(answers))) and any(answer):
@@ -726,7 +726,7 @@ def warn_collapsed(predicted: Path, gold: Split, scores: Mapping[str, Any], metr
 
 
 def warn_degenerate_splits(docs: dict[str, list[Document]]) -> list[str]:
-    """Warnings about splits that lack what is trained, or have one label only: scores there mean nothing."""
+    """Warnings about splits that cannot be scored meaningfully: without annotations of the task, or with one label."""
     contents = {name: count_contents(split) for name, split in docs.items()}
     warnings = []
     for name, content in contents.items():

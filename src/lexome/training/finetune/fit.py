@@ -69,8 +69,8 @@ Result = tuple[Tensor, Tensor]
 def can_record(model: TaskModel, task: Task, settings: LossSettings, *, autocast: torch.dtype | None) -> bool:
     """Whether a step launches the same kernels for all batches of one size.
 
-    Attention with dropout or in float32 depends on lengths, and a model of transformers may do anything; of the losses,
-    a CRF's depends on lengths and that of pairs on their number, and the focal and dice loss index with masks.
+    Attention with dropout or in float32 depends on lengths, and models of transformers are not known to be static. Of
+    the losses, a CRF's depends on lengths, the pair loss on the number of pairs, and focal and dice index with masks.
     """
     encoder = model.model.encoder
     return (
@@ -108,7 +108,7 @@ class StepGraphs:
         self._failed = False
 
     def __call__(self, batch: TaskBatch) -> Result:
-        """One step by a batch in pinned memory; the result may be kept."""
+        """One step by a batch in pinned memory; later steps do not overwrite the result."""
         outer = torch.cuda.current_stream(self._device)
         self._stream.wait_stream(outer)
         with torch.cuda.stream(self._stream):
@@ -130,7 +130,7 @@ class StepGraphs:
         return loss.clone(), norm.clone()
 
     def _record(self, batch: TaskBatch) -> RecordedStep | None:
-        """Record the step for batches of this size. Nothing is computed meanwhile; None where it cannot be done."""
+        """Record the step for batches of this size, without computing anything; None where recording fails."""
         denominator = torch.tensor(float(batch.denominator), device=self._device)
         static = replace(self._to_device(batch), denominator=denominator)
         graph = torch.cuda.CUDAGraph()
@@ -193,13 +193,13 @@ class FakeQuantLinear(nn.Linear):
 
 
 def fake_quantize_weight(weight_RD: Tensor) -> Tensor:
-    """A weight as int8 export stores it: symmetric, each row, a column there, with a scale of its own."""
+    """A weight as int8 export stores it: symmetric, with one scale per row, which is a column in ONNX."""
     step_R1 = (weight_RD.abs().amax(dim=1, keepdim=True) / WEIGHT_STEPS).clamp(min=1e-12)
     return (weight_RD / step_R1).round() * step_R1
 
 
 def fake_quantize_input(input_TD: Tensor) -> Tensor:
-    """Activations as they go into an int8 product: in 255 steps from minimum to maximum, 0 being one of them."""
+    """Activations as an int8 matrix product takes them: rounded to 255 steps from minimum to maximum, 0 included."""
     exact_TD = input_TD.float()
     least, most = exact_TD.amin().clamp(max=0.0), exact_TD.amax().clamp(min=0.0)
     step = ((most - least) / INPUT_STEPS).clamp(min=1e-12)
@@ -225,7 +225,7 @@ class QuantizationAwareTraining:
 
     @contextmanager
     def prepared(self) -> Iterator[None]:
-        """Within it the layers can quantize; afterwards they are as they were."""
+        """A context in which the layers can quantize; afterwards they are plain linear layers again."""
         for layer in self.layers:
             layer.__class__ = FakeQuantLinear
             layer.enabled = self.enabled
@@ -237,20 +237,20 @@ class QuantizationAwareTraining:
                 del layer.enabled
 
     def set_progress(self, fraction: float) -> None:
-        """Switch quantization on where this much of the run is done; a recorded step reads it from the GPU."""
+        """Switch quantization on once enough of the run is done; recorded steps read the switch from the GPU."""
         self.active = fraction >= self.begin
         self.enabled.fill_(float(self.active))
 
 
 # Fitting a model
 
-# Early stopping does not count evaluations before this step: epochs of a small dataset have but a few steps.
+# Early stopping ignores evaluations before this step: epochs of a small dataset have only a few steps.
 FIRST_STEPS = 100
 
 
 @dataclass
 class BestScores:
-    """The best evaluation on dev so far, and how many after it were not better."""
+    """The best evaluation on dev so far, and the number of evaluations since then without an improvement."""
 
     scores: Scores | None = None
     step: int = 0
@@ -262,10 +262,10 @@ class BestScores:
 class EvaluationSettings:
     """When to evaluate on dev, and what to select by.
 
-    every         steps between evaluations; None: once an epoch
+    every         steps between evaluations; None: once per epoch
     metric        for model selection; None: the task's first
-    patience      evaluations without a better one after which to stop; None: never
-    batch_tokens  tokens of a batch
+    patience      evaluations without improvement after which training stops; None: never
+    batch_tokens  maximum tokens per batch
     """
 
     every: int | None = None
@@ -354,21 +354,21 @@ class Fit:
         return last or (result.ends_epoch if every is None else self.trainer.position.step % every == 0)
 
     def _evaluate(self) -> Scores:
-        """Scores on dev; the weights are kept where they are the best so far."""
+        """Scores on dev; keeps a copy of the weights if they are the best so far."""
         trainer, began = self.trainer, time.monotonic()
         scores = trainer.parallel.from_first(self._dev_scores)
         trainer.position.elapsed_s += time.monotonic() - began
         # Throughput is that of training alone.
         trainer.sums.began_s = trainer.position.elapsed_s
         if self.qat is not None and not self.qat.active:
-            # Weights that were not trained with quantization are not what the run is for.
+            # A run with quantization-aware training must not select weights from before quantization.
             return scores
         best, value = self.best, self.evaluation.value
         if best.scores is None or value(scores) > value(best.scores):
             self.best = BestScores(scores, trainer.position.step)
             self.best_weights = copy_weights(self.model)
         elif value(best.scores) > 0 and trainer.position.step > FIRST_STEPS:
-            # A model that has got nothing right so far has not begun to learn: rare labels take some epochs.
+            # A score of 0 is not a miss: the first epochs on rare labels may predict none of them.
             best.misses += 1
         return scores
 
@@ -500,13 +500,13 @@ def score(task: Task, split: Split, predictions: Sequence[Document]) -> Scores:
 
 
 Report = Callable[[str], None]
-"""Shows how far probing is."""
+"""Reports the progress of probing."""
 
 # Large datasets are probed in larger batches instead of more steps.
 MAX_STEPS = 2_000
-# Sequences of a batch if the recipe sets tokens instead.
+# Sequences per batch if the recipe sets batch.tokens instead.
 BATCH = 32
-# Separates the order of examples here from the order in fine-tuning, which has the seed (seed, epoch).
+# Makes the order of examples differ from that of fine-tuning, whose seed is (seed, epoch).
 _ORDER = 1
 # Coordinates that hardly vary are not scaled up to unit variance: the smallest deviation, relative to the median.
 MIN_DEVIATION = 0.1
@@ -531,7 +531,7 @@ def probe(
     seed: int,
     report: Report = lambda message: None,
 ) -> list[float]:
-    """Train the head of a run in place on the encoder's vectors of its training examples; the loss of each epoch."""
+    """Train the head of a run in place on the encoder's vectors of its examples; returns the loss of each epoch."""
     labeled = [example for example in examples if label_count(example)]
     device = fit.trainer.parallel.device
     # All processes compute the same head, and the random state of fine-tuning is the same with and without probing.
@@ -550,7 +550,7 @@ def probe(
 
 
 class CachedVectors:
-    """What the frozen encoder says of each sequence or token, (N, D) in float32, and their targets."""
+    """The frozen encoder's vector of each sequence or token, (N, D) in float32, and their targets."""
 
     def __init__(self, vectors_ND: Tensor, targets: Tensor) -> None:
         self.vectors_ND, self.targets = vectors_ND, targets
@@ -570,7 +570,7 @@ class CachedVectors:
 
 
 class CachedPairs(CachedVectors):
-    """The vectors of the mentions of each example, and the rows of its pairs, which name them by their place there."""
+    """The vectors of the mentions of each example, and the rows of its pairs, which index those vectors."""
 
     def __init__(self, vectors_ND: Tensor, examples: Sequence[Example], mentions: Sequence[int]) -> None:
         super().__init__(vectors_ND, torch.zeros(0))
@@ -655,7 +655,7 @@ def train_head(
     epochs: int,
     seed: int,
 ) -> list[float]:
-    """Train a head's layers on vectors with AdamW; the mean loss of each epoch."""
+    """Train a head's layers on vectors with AdamW; returns the mean loss of each epoch."""
     matrices = [weight for weight in head.parameters() if weight.ndim > 1]
     biases = [weight for weight in head.parameters() if weight.ndim == 1]
     groups = [
@@ -689,5 +689,5 @@ def train_head(
 
 
 def _targets_only(targets: Tensor) -> TaskBatch:
-    """A batch with only targets, all that the loss of label heads reads."""
+    """A batch of targets alone, which is all that the losses of probed heads read."""
     return TaskBatch(torch.zeros(0, dtype=torch.int64), None, Packing.of([0]), targets, len(targets), 0)

@@ -90,10 +90,9 @@ from lexome.training.record import FinetuneRecord, revision, write_record
 from lexome.training.trainer import BOARD, METRICS, STATES, Setting, Trainer, list_states, remove_drafts
 
 Show = Callable[[float, str], None]
+"""Reports the completed fraction of a run and a message."""
 
 # Inputs shared by all runs
-# Epochs of probing for new heads of sequences and of mention pairs, where the recipe sets none.
-PROBE_EPOCHS = 8
 
 
 @dataclass(frozen=True)
@@ -109,7 +108,7 @@ class RunContext:
 
 @contextmanager
 def open_context(recipe: FinetuneRecipe, parallel: Parallel) -> Iterator[RunContext]:
-    """The inputs of a recipe; its tokenizer is in a temporary folder meanwhile."""
+    """The inputs of a recipe, with the tokenizer in a temporary folder that is removed afterwards."""
     scratch = Path(tempfile.mkdtemp(prefix="lexome-finetune-"))
     try:
         yield load_context(recipe, parallel, scratch)
@@ -118,7 +117,7 @@ def open_context(recipe: FinetuneRecipe, parallel: Parallel) -> Iterator[RunCont
 
 
 def load_context(recipe: FinetuneRecipe, parallel: Parallel, tokenizer: Path) -> RunContext:
-    """The same, with the tokenizer in this folder, where it is exported unless it is there."""
+    """The inputs of a recipe, with the tokenizer in this folder; it is exported there if the folder is empty."""
     start = start_of(recipe.start, recipe.out)
     stored = read_checkpoint(start)
     encoder = stored.build(kind="encoder", share_memory=True)
@@ -156,9 +155,9 @@ def checkpoint_sha256(start: Path) -> str:
 
 # Identity
 
-# What a run's result does not depend on; the checkpoint, the teachers and the data are identified by their hashes.
+# Keys that do not change a run's result, or whose files are identified by their hashes: the checkpoint, for example.
 FREE = {"out", "start", "jobs", "card", "keep_models", "grid", "score_test", "seeds", "save_every", "parallel", "log"}
-# Keys that the first edition did not have, with the values it computed by; left out, its runs are still recognized.
+# Keys that the first edition lacked, with the values it used; these are not hashed, so that its runs are recognized.
 ADDED: dict[str, dict[str, Any]] = {
     "batch": {"gradient_accumulation": 1, "prefetch": 8},
     "optimizer": {"kind": "adamw", "weight_decay_embeddings": True, "momentum": 0.95},
@@ -167,10 +166,10 @@ ADDED: dict[str, dict[str, Any]] = {
 
 
 def identities_of(recipe: FinetuneRecipe, run: Run, context: RunContext) -> tuple[str, ...]:
-    """The hash of everything a run's result depends on; after it those that earlier versions computed.
+    """The hash of everything that a run's result depends on, followed by the hashes that earlier versions computed.
 
-    Those include the paths of the data, of the teachers and of their text, so that a run was another one where these
-    had been moved.
+    Earlier hashes include the paths of the data, of the teachers and of their text, so that moving these made a
+    finished run look like a new one.
     """
     settings = recipe.model_dump(mode="json", exclude=FREE)
     for table, defaults in ADDED.items():
@@ -204,6 +203,8 @@ def _without(table: Mapping[str, Any], *keys: str) -> dict[str, Any]:
 # One run
 
 ADAPTER = "adapter"
+# Epochs of probing for new heads of sequences and of mention pairs, where the recipe sets none.
+PROBE_EPOCHS = 8
 PROBLEM_TYPES = {"choice": "single_label_classification", "binary": "multi_label_classification", "value": "regression"}
 OUT_OF_MEMORY = "the GPU ran out of memory. Lower jobs, batch.micro_batch_tokens or data.max_tokens."
 
@@ -218,7 +219,7 @@ def run_once(
     show: Show = lambda fraction, message: None,
     announce: bool = False,
 ) -> FinetuneRecord:
-    """Train one run, unless it is finished, and write its folder; with `test`, the test split is scored as well.
+    """Train one run, unless it is finished, and write its folder; with `test`, score the test split as well.
 
     Ctrl-C and SIGTERM save the training state after the current step and raise Interrupted; with `announce`, they are
     acknowledged on standard error at once.
@@ -255,17 +256,19 @@ def _train(
     parallel.wait()
     setting = setting_of(recipe, parallel)
     with deterministic_kernels(recipe.deterministic, setting.device):
-        fit, checkpoint = _resumed(recipe, run, context, setting, folder, identities)
-        probed = [] if fit.trainer.position.step else _probe(recipe, run, fit, checkpoint, splits, show)
+        fit, checkpoint = _prepare_or_resume(recipe, run, context, setting, folder=folder, identities=identities)
+        probed = [] if fit.trainer.position.step else _probe(recipe, run, context, fit, checkpoint, show=show)
         identity = _state_identity(identities[0], setting)
         with stop_on_signal(announce=announce) as stop:
-            _follow(fit, folder, show, stop, save_every=recipe.save_every, identity=identity, probed=probed)
+            _fit(fit, folder, show, stop, save_every=recipe.save_every, identity=identity, probed=probed)
         scores = {}
         for name, split in ((DEV, splits.dev), (TEST, _test_split(splits, recipe.data.test) if test else None)):
             if split is not None:
                 path = folder / f"{name}.jsonl"
                 scores[name] = parallel.from_first(lambda: _score(recipe, split, path, fit.serving_task(), fit.predict))  # noqa: B023
-    facts = _facts(recipe, run, context, fit, checkpoint, setting, scores, identity=identities[0])
+    facts = _record(
+        recipe, run, context, fit=fit, checkpoint=checkpoint, setting=setting, scores=scores, identity=identities[0]
+    )
     if parallel.first and splits.dev is not None:
         collapsed = warn_collapsed(folder / f"{DEV}.jsonl", splits.dev, scores[DEV], facts.measure)
         if collapsed is not None:
@@ -276,17 +279,17 @@ def _train(
         facts = replace(facts, kept=False)
     if parallel.first:
         if facts.kept:
-            _write_model(recipe, context, fit, checkpoint, folder, facts)
+            _write_model(recipe, context, fit, checkpoint, folder=folder, facts=facts)
         write_record(folder, facts, recipe)
         shutil.rmtree(folder / STATES, ignore_errors=True)
     parallel.wait()
     if not parallel.all_agree(not stop.received):
-        raise Interrupted(f"{run.name}, which was at its end, is finished.")
+        raise Interrupted(f"{run.name} was in its last step and is finished.")
     return facts
 
 
 def setting_of(recipe: FinetuneRecipe, parallel: Parallel) -> Setting:
-    """Where and how to compute; what the recipe leaves open, the device decides."""
+    """The device and precision of a run; defaults of the recipe depend on the device."""
     on_gpu = parallel.device.type == "cuda"
     half = recipe.precision == "autocast" or (recipe.precision == "auto" and on_gpu)
     # Gradients are averaged over processes in the backward pass, which is not recorded.
@@ -294,15 +297,16 @@ def setting_of(recipe: FinetuneRecipe, parallel: Parallel) -> Setting:
     return Setting(parallel.device, "autocast" if half else "fp32", recipe.compile, graphs)
 
 
-def _resumed(
+def _prepare_or_resume(
     recipe: FinetuneRecipe,
     run: Run,
     context: RunContext,
     setting: Setting,
+    *,
     folder: Path,
     identities: tuple[str, ...],
 ) -> tuple[Fit, Checkpoint]:
-    """A run at its beginning, or where it was interrupted; a training state that does not fit it is not used."""
+    """A run at its beginning, or where it was interrupted; a training state that does not fit it is discarded."""
     states, parallel = folder / STATES, context.parallel
     if parallel.first:
         remove_drafts(states)
@@ -321,7 +325,7 @@ def _resumed(
 
 
 def _state_identity(identity: str, setting: Setting) -> str:
-    """What a training state must have in common with a run: half a run on a GPU and half on a CPU would be neither."""
+    """The identity of a training state: a run that was begun on a GPU cannot be resumed on a CPU."""
     return f"{identity} {setting.device.type}"
 
 
@@ -393,13 +397,13 @@ def _probe_epochs(epochs: int | None, checkpoint: Checkpoint, task: Task, model:
 
 
 def _probe(
-    recipe: FinetuneRecipe, run: Run, fit: Fit, checkpoint: Checkpoint, splits: Splits, show: Show
+    recipe: FinetuneRecipe, run: Run, context: RunContext, fit: Fit, checkpoint: Checkpoint, *, show: Show
 ) -> list[float]:
-    """Train a new head on the frozen encoder, where the recipe has it probed; the loss of each epoch."""
+    """Train a new head on the frozen encoder if the recipe asks for it; returns the loss of each epoch."""
     epochs = _probe_epochs(recipe.probe.epochs, checkpoint, fit.task, fit.model)
     if not epochs:
         return []
-    examples = splits.train.examples
+    examples = context.data.splits(run.fold).train.examples
     loss = TaskLoss(fit.task, _loss_settings(recipe.loss, examples, fit.task, crf=recipe.head.crf))
     settings = ProbeSettings(**recipe.probe.model_dump(exclude={"epochs"}))
 
@@ -485,7 +489,7 @@ def _compile(model: TaskModel) -> None:
 
 
 def _clear(folder: Path) -> None:
-    """Keep of an interrupted run only what it resumes from."""
+    """Remove the files of an interrupted run, except those that it resumes from."""
     for path in folder.iterdir() if folder.exists() else ():
         if path.name in (STATES, METRICS, BOARD):
             continue
@@ -496,7 +500,7 @@ def _clear(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
 
 
-def _follow(
+def _fit(
     fit: Fit,
     folder: Path,
     show: Show,
@@ -506,9 +510,9 @@ def _follow(
     identity: str,
     probed: Sequence[float] = (),
 ) -> None:
-    """Train, reporting progress and saving a training state where `save_every` seconds have passed since the last.
+    """Train, reporting progress and saving a training state every `save_every` seconds.
 
-    Interrupted is raised once the state is saved, unless the run is about to end.
+    After a signal to stop, the state is saved and Interrupted is raised, unless the run is about to end.
     """
     trainer, saved_s, dev = fit.trainer, time.monotonic(), ""
     trainer.open_journal(folder)
@@ -540,7 +544,7 @@ def _follow(
                 step = trainer.position.step
                 raise Interrupted(f"the training state of step {step:,} is saved in {folder / STATES}.")
     except DivergedError:
-        # It would diverge again from there, and training states of a large grid would fill the disk.
+        # It would diverge again from that state, and training states of a large grid would fill the disk.
         shutil.rmtree(folder / STATES, ignore_errors=True)
         raise
 
@@ -549,9 +553,9 @@ def _follow(
 
 
 def _require_scorable(recipe: FinetuneRecipe, task: Task, splits: Splits) -> None:
-    """UsageError where a split cannot be scored: now, and not when training is done and the weights are lost.
+    """UsageError where a split cannot be scored, before training and not after it.
 
-    Scored against itself, gold has every metric and shows every fault of its own.
+    Gold documents are scored against themselves: that computes every metric, and fails where an annotation is invalid.
     """
     test = _test_split(splits, recipe.data.test) if recipe.score_test != "never" else None
     selecting = splits.dev if splits.dev is not None else test
@@ -629,21 +633,21 @@ def score_test_later(
     return context.parallel.from_first(compute)
 
 
-# What a run leaves
+# Records and model folders
 
 
-def _facts(
+def _record(
     recipe: FinetuneRecipe,
     run: Run,
     context: RunContext,
+    *,
     fit: Fit,
     checkpoint: Checkpoint,
     setting: Setting,
     scores: dict[str, Scores],
-    *,
     identity: str,
 ) -> FinetuneRecord:
-    """What run.json says about a finished run."""
+    """The facts of a finished run, for its run.json."""
     position, splits = fit.trainer.position, context.data.splits(run.fold)
     first = next(iter(scores.values()), None)
     warnings = splits.warnings
@@ -687,9 +691,15 @@ def _facts(
 
 
 def _write_model(
-    recipe: FinetuneRecipe, context: RunContext, fit: Fit, checkpoint: Checkpoint, folder: Path, facts: FinetuneRecord
+    recipe: FinetuneRecipe,
+    context: RunContext,
+    fit: Fit,
+    checkpoint: Checkpoint,
+    *,
+    folder: Path,
+    facts: FinetuneRecord,
 ) -> None:
-    """Write the model as a checkpoint folder with its task, and its adapters beside it where it has some."""
+    """Write the model as a checkpoint folder with its task, and LoRA adapters to a folder beside it."""
     task = fit.serving_task()
     model = fit.model.model.eval().cpu()
     if recipe.method == "lora":
@@ -703,7 +713,7 @@ def _write_model(
         )
         model = merge_adapters(model)
     run: dict[str, Any] = {"stage": recipe.stage, "run": facts.name, "scores": facts.scores}
-    # What an export needs to score the model by its sources, on what was held out.
+    # An export needs these to score the model by source, on the documents that were held out.
     run["recipe"] = {"data": {"rename": recipe.data.rename, "dev_fraction": recipe.data.dev_fraction}}
     save(
         folder / MODEL,
@@ -717,14 +727,14 @@ def _write_model(
     )
     write_json(folder / MODEL / TASK, task.settings(), indent=2)
     if task.head == "sequence":
-        # By this transformers' pipelines know whether labels exclude one another.
+        # Tells pipelines of transformers whether labels exclude one another.
         path = folder / MODEL / "config.json"
         write_json(path, {**read_json(path), "problem_type": PROBLEM_TYPES[task.loss]}, indent=2)
     write_checksums(folder / MODEL)
 
 
 def _decoding(task: Task) -> str | None:
-    """What decoding does that a pipeline of transformers does not, for the model card; None for nothing."""
+    """What this task's decoding does beyond a pipeline of transformers, for the model card; None if nothing."""
     if task.loss == "pairs":
         return "it scores relations between pairs of mentions, from the outputs at both"
     if task.transitions is not None:

@@ -36,7 +36,7 @@ from lexome.training.sampling import BatchPosition
 
 # The longest sequence is rounded up to a multiple of this: compiled code is specialized for each value.
 LENGTHS = 64
-# Sequences of a micro-batch where the recipe has neither sequences nor tokens: the usual batch of the papers.
+# Sequences of a micro-batch where the recipe has neither sequences nor tokens: the batch size of most papers.
 USUAL_BATCH = 32
 # The least difference between two padded sizes of a batch, in tokens.
 SMALLEST_GRAIN = 128
@@ -63,7 +63,7 @@ class TaskBatch:
 
     @property
     def counts(self) -> dict[str, int]:
-        """A task's loss is logged as it is, without other terms."""
+        """Counts of loss terms; a task's loss has none."""
         return {}
 
     def map(self, change: Callable[[Tensor], Tensor]) -> "TaskBatch":
@@ -100,9 +100,9 @@ class TaskBatch:
 
 @dataclass(frozen=True, slots=True)
 class StepSize:
-    """The size of a step: `accumulation` micro-batches of a number of sequences, or of at most so many tokens.
+    """The size of a step: `accumulation` micro-batches of `sequences` sequences, or of at most `tokens` tokens.
 
-    limit  a micro-batch of more tokens is split further, to save memory
+    limit  the maximum tokens of a micro-batch; larger ones are split further, to save memory
     """
 
     sequences: int | None = None
@@ -133,9 +133,9 @@ class Padding:
 class TrainingPlan:
     """Which examples go into which step: a function of the examples and the seed alone.
 
-    repeats  how often each example comes in an epoch, such as 2.3 times
-    epochs   the length, or
-    steps    in its place
+    repeats  how often each example occurs in an epoch, such as 2.3 times
+    epochs   the length of the run; or instead of it
+    steps    the number of optimizer steps
     soft     whether micro-batches have the weights of a distillation loss
     """
 
@@ -173,7 +173,7 @@ class TrainingPlan:
                 yield Step(tuple(batches), tokens, BatchPosition(epoch, number), ends_epoch=number == count)
 
     def choose_padding(self) -> None:
-        """Pad batches to few sizes: about four of them up to the mean, so that padding is an eighth of that."""
+        """Pad batches to few sizes: about four up to the mean size, so that padding is an eighth of it on average."""
         steps = [step for epoch, count in enumerate(self.steps_of_epoch) for step in self._epoch(epoch)[:count]]
         mean = sum(self.lengths[index] for step in steps for index in step) / len(steps)
         grain = max(SMALLEST_GRAIN, 2 ** round(math.log2(mean / 4)))
@@ -209,7 +209,7 @@ class TrainingPlan:
 
 
 def epoch_order(epoch: int, repeats: NDArray[np.float64], *, seed: int) -> list[int]:
-    """The examples of an epoch, shuffled. One that repeats 2.3 times comes twice, and in three of ten epochs thrice."""
+    """The examples of an epoch, shuffled. One that repeats 2.3 times occurs twice, in 30% of epochs three times."""
     rng = np.random.default_rng([seed, epoch])
     times = np.floor(repeats + rng.random(len(repeats))).astype(np.int64)
     order = np.repeat(np.arange(len(repeats)), times)
@@ -231,7 +231,7 @@ def split_epoch(order: Sequence[int], lengths: Sequence[int], size: StepSize) ->
 def fill(
     indices: Sequence[int], lengths: Sequence[int], limit: int, *, sequences: int | None = None
 ) -> list[list[int]]:
-    """Examples in parts of at most `limit` tokens and `sequences` examples, in order; a longer one is a part alone."""
+    """Examples in order, in parts of at most `limit` tokens and `sequences` examples; a longer example is alone."""
     parts: list[list[int]] = []
     room = 0
     for index in indices:
@@ -254,9 +254,9 @@ def micro_batches(
     replica: int = 0,
     replicas: int = 1,
 ) -> list[TaskBatch]:
-    """The micro-batches of one step that this replica computes; a single one is padded where there is a padding.
+    """The micro-batches of one step that this replica computes; with `padding`, a single micro-batch is padded.
 
-    Every replica has as many: those that lack one compute a batch without labels, which adds nothing.
+    All replicas have the same number: one with too few examples adds batches without labels, whose loss is 0.
     """
     limit = min(size.limit, size.tokens or size.limit)
     lengths = [len(example.ids) for example in examples]
@@ -333,7 +333,7 @@ def round_up(count: int, grain: int) -> int:
 
 
 def _pad(array: NDArray[Any], size: int, value: float = 0) -> NDArray[Any]:
-    """An array with more rows at its end, all of one value."""
+    """An array padded to `size` rows."""
     if len(array) == size:
         return array
     rest = np.full((size - len(array), *array.shape[1:]), value, array.dtype)
@@ -385,7 +385,7 @@ class Chain(nn.Module):
 
 
 class Crf(nn.Module):
-    """A conditional random field for each group of labels, over the labeled tokens of a sequence."""
+    """A linear-chain conditional random field for each group of labels, over the labeled tokens of a sequence."""
 
     def __init__(self, groups: Sequence[int]) -> None:
         super().__init__()
@@ -407,7 +407,7 @@ class Crf(nn.Module):
         return total
 
     def transitions(self) -> Transitions:
-        """The learned transitions, for decoding. Groups are of one size."""
+        """The learned transitions, for decoding. All groups have the same size."""
         chains = [chain for chain in self.chains if isinstance(chain, Chain)]
         between = torch.stack([chain.moves_CC for chain in chains])
         ends = [torch.stack([getattr(chain, name) for chain in chains]) for name in ("first_C", "last_C")]
@@ -444,9 +444,9 @@ CLASS_SUFFIXES = {
 
 
 class TaskModel(nn.Module):
-    """A labeler, with a CRF over its tags where there is one: a batch to the head's logits.
+    """An encoder with a head, and optionally a CRF over its tags: maps a batch to the head's logits.
 
-    With `frozen` the encoder computes as in serving, without dropout and without gradients.
+    With `frozen`, the encoder runs without dropout and without gradients.
     """
 
     def __init__(self, model: EncoderWithHead, crf: Crf | None = None, *, frozen: bool = False) -> None:
@@ -465,7 +465,7 @@ class TaskModel(nn.Module):
         return logits
 
     def train(self, mode: bool = True) -> "TaskModel":
-        """As every module; a frozen encoder stays in evaluation mode."""
+        """Set training mode; a frozen encoder stays in evaluation mode."""
         super().train(mode)
         if self.frozen:
             self.model.encoder.eval()
@@ -518,14 +518,14 @@ def build_task_model(
     """The model of a task, and the checkpoint it was built from; new weights are drawn from torch's generator."""
     head = head or HeadSettings()
     if task.loss == "pairs":
-        # Most of a mention's vector is common to all mentions. Dropout of that is noise as large as what differs.
+        # Mention vectors have a large common part; dropout of it adds noise as large as their differences.
         head = replace(head, input_dropout=0.0)
     checkpoint = _with_head(stored, task, head, new_head=new_head)
     model = checkpoint.model
     assert isinstance(model, EncoderWithHead)
     if layers is not None:
         _keep_layers(model, layers)
-        # Now, and not after all steps: what cannot be saved is not trained.
+        # Fails now, and not after training, if the architecture cannot be saved with fewer layers.
         write_config(model.encoder.config, checkpoint.architecture)
     _set_dropout(model, dropout, attention_dropout)
     encoder_of(model).gradient_checkpointing = gradient_checkpointing
@@ -536,7 +536,7 @@ def build_task_model(
 
 
 def _keep_layers(model: EncoderWithHead, layers: int) -> None:
-    """Keep only the first layers of an encoder: the last ones are the most specific to masked language modeling."""
+    """Keep only the first layers of an encoder; the last ones are the most specific to masked language modeling."""
     encoder = model.encoder
     if not isinstance(encoder, Encoder) or layers > encoder.config.layers:
         seen = f"has {encoder.config.layers} layers" if isinstance(encoder, Encoder) else "is computed by transformers"
@@ -684,8 +684,8 @@ class LossSettings:
 class TaskLoss:
     """A micro-batch's part of the step's loss; the parts of a step add up to the loss of one large batch.
 
-    It is the mean over labels. A token with several groups counts once, with the sum over its groups. The dice loss is
-    that of each micro-batch by itself, weighted by its labels.
+    The loss is a mean over labels. A token with several groups counts once, with the sum over its groups. The dice loss
+    is computed for each micro-batch by itself and weighted by its number of labels.
     """
 
     def __init__(self, task: Task, settings: LossSettings, crf: Crf | None = None) -> None:
@@ -709,7 +709,7 @@ class TaskLoss:
 
 
 def choice_loss(logits: Tensor, targets_NG: Tensor, groups: Sequence[int], settings: LossSettings) -> Tensor:
-    """The sum over groups of one correct label each."""
+    """The sum over tokens or sequences, and over groups with one correct label each, of the loss of that label."""
     weights = _weights(settings.weights or (1.0,) * sum(groups), logits.device)
     total = logits.new_zeros(())
     parts = zip(
@@ -736,7 +736,7 @@ def _choice(logits_NC: Tensor, target_N: Tensor, weight_C: Tensor, settings: Los
 
 
 def binary_loss(logits_NC: Tensor, targets_NC: Tensor, settings: LossSettings) -> Tensor:
-    """The sum over sequences of the mean over labels that are each true or false."""
+    """The sum over sequences of the mean loss of their labels, each of which is true or false."""
     labeled_NC = targets_NC != IGNORE_INDEX
     yes_NC = targets_NC.clamp(min=0)
     if settings.kind == "dice":
@@ -815,9 +815,9 @@ def span_loss(logits_T2: Tensor, targets_S2: Tensor, packing: Packing) -> Tensor
 def dice(probs_NC: Tensor, yes_NC: Tensor, labeled_NC: Tensor, settings: LossSettings) -> Tensor:
     """1 - the dice coefficient of each label's predictions with the targets, over the micro-batch; mean over labels.
 
-    Of the forms that Li et al. (2020) give it is the one over a set: summed up example by example, a small model on ten
-    sentences learned to predict O for everything. It is self-adjusting: a probability p counts as (1 - p)^alpha p. The
-    factor has no gradient: with one, a true label would cost least at p = 0.5 and not at 1.
+    This is the set-level form of Li et al. (2020): with the example-level form, a small model on ten sentences learned
+    to predict O for everything. It is self-adjusting: a probability p counts as (1 - p)^alpha p. The factor has no
+    gradient; with one, the loss of a true label would be lowest at p = 0.5 instead of 1.
     """
     counted_NC = _complement(probs_NC.detach()) ** settings.alpha * probs_NC * labeled_NC
     true_NC = yes_NC * labeled_NC
@@ -833,15 +833,15 @@ def _weights(weights: tuple[float, ...], device: torch.device) -> Tensor:
 
 
 def _complement(probs: Tensor) -> Tensor:
-    """1 - p, but never 0: a power below 1 has no slope there."""
+    """1 - p, but never 0, where the gradient of a power below 1 is infinite."""
     return (1 - probs).clamp(min=1e-8)
 
 
 class Distillation:
-    """Distillation from fine-tuned teachers: how far the model's label probabilities are from theirs.
+    """Distillation from fine-tuned teachers: the KL divergence of the model's label probabilities from theirs.
 
-    It is the mean over all tokens of the sum over groups of KL(teachers || model), times a weight; the square of the
-    temperature keeps its gradients as large as without one.
+    The loss is the mean over all tokens of the sum over groups of KL(teachers || model), times a weight and the square
+    of the temperature, which keeps gradients as large as at temperature 1.
     """
 
     def __init__(self, teachers: Sequence[EncoderWithHead], task: Task, *, weight: float, temperature: float) -> None:

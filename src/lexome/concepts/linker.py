@@ -5,10 +5,10 @@
     for candidate in linker.explain(doc.spans[0], doc).candidates:
         print(candidate.concept, candidate.preferred, round(candidate.score, 2), candidate.reasons)
 
-For each mention its forms are looked up: itself, its long form, forms without modifiers, with synonymous words, and,
-where nothing agrees, names with similar trigrams. Candidates are ranked by how their name agrees, by the species and
-the other mentions of the document, and by training mentions, if given. A mention whose best candidate is too unlikely
-keeps no concept. The same document, dictionaries and weights give the same ids, everywhere.
+Each mention is looked up in several forms: as it is, by its long form, without modifiers, with synonymous words, and,
+if no name agrees, by similar trigrams. Candidates are ranked by how well their name agrees, by the species and the
+other mentions of the document, and by training mentions, if given. A mention gets no concept if its best candidate is
+too improbable. Results are deterministic: they depend only on the document, the dictionaries and the weights.
 """
 
 import math
@@ -85,16 +85,16 @@ _TYPE_ENDS = {
     "mutation": VARIANT,
     "snp": VARIANT,
 }
-# Where a name has concepts in several vocabularies, these are what others annotate with.
+# If a name has concepts in several vocabularies, ids of these are the ones that corpora are annotated with.
 _MAIN_VOCABULARY = ("mesh:D",)
 _VOCABULARY = "mesh:"
-# Metals that are no chemical of their own in the name of a salt.
+# Metals that are not separate chemicals in the name of a salt.
 _CATIONS = frozenset({"barium", "calcium", "iron", "lithium", "magnesium", "potassium", "sodium", "zinc"})
-# Of two concepts with the mention's name one is right in most cases, of similar names often none: a name that agrees is
-# enough at this part of the threshold.
+# If a concept has the mention's name, it is usually right; a concept with a similar name often is not. So candidates
+# whose name agrees need only this fraction of the threshold: one third.
 _NAMED = 3
-# The probability from which a guess counts, where it is not the type's threshold. Of chemicals, 43 of 176 guesses with
-# less are right on training and development data: codes, brands and compounds resemble others.
+# Thresholds of guesses, if not the type's own. On training and development data, 43 of 176 guesses of chemicals below
+# this are right: names of codes, brands and compounds resemble each other.
 _SURE_GUESS = {CHEMICAL: 0.9}
 # "pERK" and "p-S6" are phosphorylated; what a receptor binds is another gene.
 _PHOSPHORYLATED = re.compile(r"p(?:-(?=[A-Z]|p\d)|hospho-?(?=[A-Z])|(?=[A-Z]\w\w))(\S+)$")
@@ -117,9 +117,9 @@ _EXPLAINED = 10
 _ORTHOLOGS = 4
 _TAXA = (HUMAN, MOUSE, RAT)
 _MIN_FAMILY = 3
-# How much of a preferred name a chemical has whose preferred name is the plural of the mention.
+# Value of the feature "preferred" for a chemical whose preferred name is the plural of the mention, or its singular.
 _OTHER_NUMBER = 0.3
-# How many names fewer, on a logarithmic scale, the dictionaries of mouse and rat have for a gene than the human one.
+# Dictionaries have fewer names for genes of mouse and rat than for human ones; this is added to the logarithm.
 _FEWER_NAMES = 0.3
 _CACHED_MENTIONS = 1 << 15
 _FORM_FEATURE = {LONG: "long form", EXPANDED: "expanded", REDUCED: "reduced", SUBSTITUTED: "substituted"}
@@ -173,7 +173,7 @@ class _Ranked:
 
 @fast_dataclass
 class _Context:
-    """What a document says about its mentions; `concepts` are those that names of it mean, with nothing left out."""
+    """Evidence from a whole document; `concepts` counts those whose names agree with a mention in full."""
 
     long_form_of: Mapping[str, str]
     species: SpeciesContext
@@ -197,7 +197,7 @@ class Linker:
     ) -> None:
         """`indexes` are searched in this order: a name that an earlier one has is not looked up in later ones.
 
-        `threshold` replaces the probability below which a mention keeps no concept.
+        `threshold` replaces the probabilities below which mentions of each type get no concept.
         """
         self.indexes = tuple(indexes)
         self.mentions = mentions
@@ -213,7 +213,7 @@ class Linker:
 
     @classmethod
     def load(cls, terms: Iterable[str | Path] = (), *, default: bool = True) -> Self:
-        """The linker of the package's index, with the user's own indexes before it; `default=False` leaves it out."""
+        """A linker with these indexes, then the package's own; `default=False` leaves the latter out."""
         indexes = [TermIndex.open(path) for path in terms]
         if default:
             indexes.append(default_index())
@@ -226,10 +226,10 @@ class Linker:
     def link(
         self, doc: Document, *, types: str | Collection[str] | None = None, relink: bool = False, scores: bool = False
     ) -> Document:
-        """The document with concepts for its mentions; those that have some keep them, unless `relink` finds others.
+        """The document with concepts for its mentions, or for those of some `types`.
 
-        With `types`, only for mentions of these.
-        With `scores`, each mention that was linked has the probability in an attribute "concept_score".
+        Mentions that already have concepts keep them, unless `relink` finds others. With `scores`, each linked mention
+        gets an attribute "concept_score" with the probability.
         """
         types = None if types is None else as_names(types)
         wanted = [
@@ -257,7 +257,7 @@ class Linker:
         return replace(doc, spans=spans, attributes=attributes)
 
     def explain(self, span: Span, doc: Document) -> Explanation:
-        """Why a mention of a document is linked to its concepts, and which others were near."""
+        """Why a mention of a document is linked to its concepts, and which other concepts were considered."""
         return self._explain(doc, [span], reasons=True)[span.id]
 
     def explain_all(self, doc: Document) -> dict[str, Explanation]:
@@ -317,7 +317,7 @@ class Linker:
         return _Context(forms, SpeciesContext(doc, places, genes), concepts, bracketed, self._dbsnp_ids(doc))
 
     def _dbsnp_ids(self, doc: Document) -> dict[str, str]:
-        """The dbSNP ids beside variants, by the text and the normal form of these; none for those with several."""
+        """The dbSNP ids written beside variants, by text and normal form; without variants that have several ids."""
         found: defaultdict[str, set[str]] = defaultdict(set)
         for span in doc.spans:
             passage = doc.passage_at(span.start) if self.linked_type(span.type) == VARIANT else None
@@ -330,7 +330,7 @@ class Linker:
         return {name: ids.pop() for name, ids in found.items() if len(ids) == 1}
 
     def _bracketed(self, doc: Document, genes: Sequence[Span], forms: Mapping[str, str]) -> dict[str, set[str]]:
-        """The symbols of the genes that a mention and one in brackets after it both name, by the text of either."""
+        """The symbols of genes that are named by both a mention and one in brackets after it, by the text of either."""
         bracketed: dict[str, set[str]] = {}
         ordered = sorted(genes, key=lambda span: (span.start, span.end))
         for first, second in pairwise(ordered):
@@ -351,7 +351,7 @@ class Linker:
         return {one.concept.preferred.upper() for one in found if one.agreement is not None}
 
     def _taxon(self, span: Span, type: str, forms: Mapping[str, str]) -> tuple[str | None, float]:
-        """The species that a mention tells, and how much it counts."""
+        """The species that a mention implies, and its weight."""
         if type == SPECIES and span.concepts:
             return span.concepts[0], 1.0
         found = self._look_up(span.text, type, forms.get(span.text), "")
@@ -447,6 +447,7 @@ class Linker:
         return _Lookup(self, text, type, long).concepts(embedded)
 
     def concept_of(self, curie: str, type: str, name: str) -> Concept:
+        """The concept with this id; if no dictionary has it, a new one with this type and name."""
         for id_ in (curie, self._dictionary_ids.get(curie, "")):
             for index in self.indexes:
                 concept = index.concept_of(id_)
@@ -455,13 +456,13 @@ class Linker:
         return Concept(-1, curie, type, name, (name,), self.genes.taxa.get(curie), (), "")
 
     def ortholog_group(self, gene: str) -> str:
-        """The symbol that the human, mouse and rat gene share, in capitals; of other genes their id."""
+        """The symbol that the human, mouse and rat gene share, in capitals; for genes of no dictionary, their id."""
         concept = self.concept_of(gene, GENE, "")
         return gene if concept.number < 0 else concept.preferred.upper()
 
 
 class _Lookup:
-    """The concepts that the forms of one mention name, each with its best name, whatever the document."""
+    """Looks up the forms of one mention: their concepts, each with its best name, independently of the document."""
 
     def __init__(self, linker: Linker, text: str, type: str, long: str | None) -> None:
         self.linker, self.text, self.type, self.long = linker, text, type, long
@@ -483,7 +484,7 @@ class _Lookup:
             self._add_agreeing(chain.from_iterable(substituted_forms(form, type) for form in forms[:3]))
         if type == SPECIES and (taxon := POPULAR_SPECIES.get(name_key(text).replace(" ", ""))) is not None:
             concept = self.linker.concept_of(taxon, type, text)
-            self._add(concept, text, MentionForm(text, MENTION), Agreement.FOLDED)
+            self._keep(self._score(concept, text, MentionForm(text, MENTION), Agreement.FOLDED))
         if self.linker.mentions is not None:
             self._add_trained(forms, self.linker.mentions)
         if type == GENE:
@@ -526,13 +527,13 @@ class _Lookup:
                     if not _is_member(concept, match, form.text, self.type) and not self._is_other(
                         concept, match, form.text
                     ):
-                        self._add(concept, match.name, form, match.agreement, rivals=rivals)
+                        self._keep(self._score(concept, match.name, form, match.agreement, rivals=rivals))
                 break
 
     def _is_other(self, concept: Concept, match: NameMatch, text: str) -> bool:
-        """Whether a loose agreement is of another thing: "protein kinase A" of "protein kinase".
+        """Whether a name that agrees loosely means something else: "protein kinase A" for "protein kinase".
 
-        Also where a synonym of a gene agrees loosely with the exact name of a chemical: "LDL-C" is not LDLC.
+        So does a synonym of a gene that agrees loosely with the exact name of a chemical: "LDL-C" is not LDLC.
         """
         if match.agreement is Agreement.LOOSE and _has_letter_a(text) != _has_letter_a(match.name):
             return True
@@ -542,9 +543,9 @@ class _Lookup:
         return any(one.agreement is Agreement.EXACT for one in chain.from_iterable(exact))
 
     def _is_family(self, text: str) -> bool:
-        """Whether a symbol without a number is that of several human genes: "Wnt", and "HDAC", a synonym of HDAC9.
+        """Whether a symbol without a number names a family of human genes: "Wnt", and "HDAC", a synonym of HDAC9.
 
-        Not "Akt", a synonym of AKT1, which texts mean by it, and not a name that some other dictionary gives a gene.
+        "Akt" does not, since texts mean AKT1 by it, and neither does a name that another dictionary gives to a gene.
         """
         if len(text) < _MIN_FAMILY or not text.isalpha():
             return False
@@ -564,14 +565,14 @@ class _Lookup:
         return ((match, concept) for match, concept in self._genes(name) if concept.taxon == HUMAN)
 
     def _demote_needless_forms(self) -> None:
-        """Where a form without changes agrees, forms with words left out or replaced count less."""
+        """Lower the scores of forms with words left out or replaced, if a form without changes agrees."""
         if any(map(_is_settled, self.best.values())):
             for one in list(self.best.values()):
                 if not _is_faithful(one) and "needless form" not in one.features:
                     self.best[one.concept.id] = self._with_feature(one, "needless form")
 
     def _add_orthologs(self) -> None:
-        """The genes of other species with the symbol of a gene: most long names are of human genes only."""
+        """Add genes of other species with the same symbol: dictionaries have most long names for human genes only."""
         named = sorted(
             (
                 one
@@ -589,7 +590,7 @@ class _Lookup:
                 self._keep(self._with_feature(scored, "ortholog"))
 
     def _orthologs(self, gene: Concept) -> Iterator[Concept]:
-        """The genes of other species with its symbol, or where none has it, the only one with it as a synonym: Ccn2."""
+        """The genes of other species with its symbol, or else the only one that has it as a synonym: Ccn2."""
         symbol = gene.preferred.upper()
         named = list(self._genes(symbol))
         for taxon in _TAXA if named else ():
@@ -601,7 +602,7 @@ class _Lookup:
             yield from same or (spelled if len(spelled) == 1 else ())
 
     def _compare_long_form(self) -> None:
-        """Tell which genes with the short form have names like its long form; of mice and rats the human names."""
+        """Add the overlap of the long form with the names of each gene, or of its human ortholog."""
         if self.long is None:
             return
         words: defaultdict[str, float] = defaultdict(float)
@@ -613,7 +614,7 @@ class _Lookup:
                 self.best[one.concept.id] = self._with_feature(one, "words of the long form", share)
 
     def _keep_salts(self) -> None:
-        """Drop the acid of a salt that MeSH has ("pregnenolone sulfate"), and the metal of any other."""
+        """Drop the acid of a salt that MeSH has ("pregnenolone sulfate"), and the metal of any other salt."""
         named = [
             one
             for one in self.best.values()
@@ -625,7 +626,7 @@ class _Lookup:
                 del self.best[one.concept.id]
 
     def _demote_subspecies(self) -> None:
-        """Where a species and its subspecies have the name, the species is meant: Zea mays by "maize"."""
+        """Prefer a species to its subspecies if both have the name: "maize" is Zea mays."""
         for species in list(self.best.values()):
             binomial = f"{species.concept.preferred} "
             for one in list(self.best.values()):
@@ -640,27 +641,17 @@ class _Lookup:
             for match in index.near(form.text, self.type, _SIMILAR_NAMES):
                 concept = index.concept(match.concept)
                 if match.similarity >= _LEAST_SIMILAR and not _is_member(concept, match, form.text, self.type):
-                    self._add(concept, match.name, form, match.agreement, similarity=match.similarity)
+                    self._keep(self._score(concept, match.name, form, match.agreement, similarity=match.similarity))
 
     def _add_trained(self, forms: Iterable[MentionForm], mentions: TrainingMentions) -> None:
-        """The concepts that training mentions of a form have, also those that no dictionary has."""
+        """Add the concepts that training mentions of a form have, including those that no dictionary has."""
         for form in forms:
             for id_ in mentions.shares(form.text, self.type):
-                self._add(self.linker.concept_of(id_, self.type, form.text), form.text, form, Agreement.FOLDED)
-
-    def _add(
-        self,
-        concept: Concept,
-        name: str,
-        form: MentionForm,
-        agreement: Agreement | None,
-        *,
-        rivals: float = 0.0,
-        similarity: float = 1.0,
-    ) -> None:
-        self._keep(self._score(concept, name, form, agreement, rivals=rivals, similarity=similarity))
+                concept = self.linker.concept_of(id_, self.type, form.text)
+                self._keep(self._score(concept, form.text, form, Agreement.FOLDED))
 
     def _keep(self, scored: _ScoredConcept) -> None:
+        """Add a candidate, unless the same concept has a better name already."""
         other = self.best.get(scored.concept.id)
         if other is None or scored.score > other.score:
             self.best[scored.concept.id] = scored
@@ -710,11 +701,11 @@ class _Lookup:
             features["names"] += _FEWER_NAMES
         if concept.id.startswith(_MAIN_VOCABULARY):
             features["main vocabulary"] = 1.0
-        # What an abbreviation stands for in a document counts, not what it mostly stands for elsewhere.
+        # The meaning of an abbreviation in this document counts, not its usual meaning elsewhere.
         if _is_popular(concept, form.text if type == GENE else text, type) and (type != GENE or long is None):
             features["popular"] = 1.0
         if linker.mentions is not None:
-            # Which gene a name means, training mentions tell; of which species it is, the document.
+            # Training mentions tell which gene a name means, and the document tells its species.
             key = linker.ortholog_group if type == GENE else None
             shares = linker.mentions.shares(form.text, type, key)
             own = concept.id if key is None else key(concept.id)
@@ -728,14 +719,14 @@ class _Lookup:
 
 
 def _members(symbol: str) -> Iterator[str]:
-    """The first members of the family that a symbol would be the name of."""
+    """The symbols of the first members of a gene family: WNT1, WNT2, WNT3."""
     return (f"{symbol}{number}" for number in "123")
 
 
 def _is_popular(concept: Concept, text: str, type: str) -> bool:
-    """Whether a name of several species, cell lines or genes means this one.
+    """Whether texts that use a name of several species, cell lines or genes usually mean this one.
 
-    Cellosaurus has the well-known cell lines first.
+    In Cellosaurus, well-known cell lines have the lowest numbers.
     """
     if type == GENE:
         return is_popular_name(text, concept.preferred)
@@ -752,14 +743,14 @@ def _variants(concepts: tuple[str, ...], text: str) -> tuple[Candidate, ...]:
 
 
 def _is_guess(found: _ScoredConcept) -> bool:
-    """Whether no name of the concept agrees with what the document says, misspellings aside."""
+    """Whether a candidate is a guess: its name merely resembles the mention, or words were replaced to match it."""
     if found.agreement is None:
         return not found.features.get("misspelling")
     return found.form.kind == SUBSTITUTED
 
 
 def _has_letter_a(name: str) -> bool:
-    """Whether "a", which loose agreement leaves out as an article, is a word of a name."""
+    """Whether a name has the word "a", which loose agreement ignores as an article."""
     return "a" in fold_name(name).split()
 
 
@@ -768,17 +759,17 @@ def _letters(name: str) -> str:
 
 
 def _designator(name: str) -> str:
-    """The number or single letter that a name ends in: where it differs, it is another compound."""
+    """The number or single letter at the end of a name; compounds that differ in it are different compounds."""
     last = (_RUN.findall(fold_name(name)) or [""])[-1]
     return last if len(last) == 1 or last.isdigit() else ""
 
 
 def _is_doubtful(found: _ScoredConcept, long: str | None) -> bool:
-    """Whether a candidate is no id, however much better than the others it is.
+    """Whether to reject a candidate regardless of its score.
 
-    A short form of a disease stands for something else if its long form shares no word with the concept's names. A
-    similar name is another one if a short mention is no word of it, and of chemicals if it ends in another number. The
-    symbols of elements have a case: AR is not argon.
+    A short form of a disease means something else if its long form shares no word with the concept's names. A similar
+    name is rejected if a short mention is not one of its words, or for chemicals if it ends in another number. Symbols
+    of elements are case-sensitive: AR is not argon.
     """
     mention, name, type = found.form.text, found.name, found.concept.type
     if type == CHEMICAL and len(letters := _letters(mention)) <= _MAX_ELEMENT and letters != _letters(name):
@@ -792,15 +783,15 @@ def _is_doubtful(found: _ScoredConcept, long: str | None) -> bool:
 
 
 def _may_be_list(text: str, type: str, found: _ScoredConcept) -> bool:
-    """Whether a name that agrees loosely may be several: CDK1 and CDK2 in "CDK1/2", which agrees with CDK12."""
+    """Whether a mention that agrees loosely may be a list: CDK1 and CDK2 in "CDK1/2", which agrees with CDK12."""
     return type == GENE and "/" in text and found.agreement is Agreement.LOOSE
 
 
 def _is_member(concept: Concept, match: NameMatch, text: str, type: str) -> bool:
-    """Whether a plural means a class of which the concept is one: simvastatin of "statins", HDAC4 of "HDACs".
+    """Whether a plural names a class and the concept is a member of it: simvastatin for "statins", HDAC4 for "HDACs".
 
-    Dictionaries list a class as a synonym of a member. Preferred names are of the concept itself, and plural ones of
-    classes; a number says which gene of a family is meant.
+    Dictionaries list classes as synonyms of their members. A preferred name is never that of a class, except if it is a
+    plural itself; a mention with a number means one gene of a family.
     """
     if match.agreement is not Agreement.LOOSE or type not in (CHEMICAL, GENE):
         return False
@@ -812,19 +803,19 @@ def _is_member(concept: Concept, match: NameMatch, text: str, type: str) -> bool
 
 
 def _is_settled(found: _ScoredConcept) -> bool:
-    """Whether a name agrees as it is, and the concept is of the vocabulary that others annotate with."""
+    """Whether a name agrees without changes, and the concept is in the vocabulary that corpora are annotated with."""
     type, id_ = found.concept.type, found.concept.id
     main = type not in (DISEASE, CHEMICAL) or id_.startswith(_MAIN_VOCABULARY)
     return main and _is_faithful(found)
 
 
 def _is_faithful(found: _ScoredConcept) -> bool:
-    """Whether a name agrees with the mention or its long form, nothing left out or replaced."""
+    """Whether a name agrees with the mention or its long form, with no word left out or replaced."""
     return found.agreement is not None and found.form.kind not in (REDUCED, SUBSTITUTED)
 
 
 def _short_binomials(doc: Document) -> dict[str, str]:
-    """The full name of each species that the document has in full: "C. elegans"."""
+    """The full name of each abbreviated binomial, such as "C. elegans", that the document also has in full."""
     names = (span.text.split() for span in doc.spans if span.type.lower().endswith("species"))
     return {
         f"{genus[0]}. {epithet}": f"{genus} {epithet}"
@@ -844,7 +835,7 @@ def _embedded(text: str, long_form_of: Mapping[str, str]) -> str:
 def _document_features(
     found: _ScoredConcept, type: str, text: str, context: _Context, near: Mapping[str, float], *, is_first: bool
 ) -> dict[str, float]:
-    """The features of a candidate that depend on the document; the first one is the best without them."""
+    """The features of a candidate that depend on the document; `is_first` if it is the best one without them."""
     features: dict[str, float] = {}
     concept = found.concept
     if context.concepts[concept.id] > (is_first and _is_faithful(found)):
@@ -864,7 +855,7 @@ def _document_features(
 
 
 def _symbol_case(text: str, taxon: str) -> float:
-    """1 if a symbol is written as genes of the species are, -1 if as others: BRCA1 of humans, Brca1 of mice."""
+    """1 if a symbol is capitalized as the species' genes are (BRCA1 human, Brca1 mouse), -1 if as others, else 0."""
     if len(text) < 3 or not text[0].isalpha() or " " in text or not text.isascii():
         return 0.0
     letters = [character for character in text if character.isalpha()]
@@ -880,7 +871,7 @@ def _symbol_case(text: str, taxon: str) -> float:
 
 
 def _of_one_species(parts: Sequence[list[_Ranked]]) -> list[list[_Ranked]]:
-    """The candidates of genes that are listed, of the species that all have a gene of and that is the most likely."""
+    """Candidates of a list of genes, those of the most likely species first that all of the genes exist in."""
     best: list[dict[str | None, float]] = [{} for _ in parts]
     for scores, ranked in zip(best, parts, strict=True):
         for one in ranked:
@@ -898,7 +889,7 @@ def _probability(ranked: Sequence[_Ranked], weights: Weights) -> float:
 
 
 def _shares(ranked: Sequence[_Ranked], probability: float) -> list[float]:
-    """The best candidate's probability, and what is left of it spread over the others by their scores."""
+    """The best candidate's probability, and the remainder distributed over the others by their scores."""
     top = ranked[0].score
     others = [math.exp(one.score - top) for one in ranked[1:]]
     rest = (1 - probability) / (1 + sum(others)) if others else 0.0
@@ -913,7 +904,7 @@ def _candidate(one: _Ranked, score: float, context: _Context, *, reasons: bool) 
 
 
 def _reasons(one: _Ranked, context: _Context) -> tuple[str, ...]:
-    """What speaks for a candidate, as sentences without a subject."""
+    """The evidence for a candidate, for --explain."""
     found = one.found
     level = {
         Agreement.EXACT: "equals",

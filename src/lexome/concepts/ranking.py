@@ -1,7 +1,8 @@
-"""Scores of candidates: features of the name that agrees, the mention, the document and the species; weights by type.
+"""Scores of linking candidates: a linear function of features, with weights for each type.
 
-The weights were learned by `benchmarks/linking_weights.py`, which also fits the curve that makes the score of the best
-candidate a probability. Annotated documents add what their authors meant by a name, `TrainingMentions`.
+The features describe the name that agrees, the mention, the document and its species. `benchmarks/linking_weights.py`
+learns the weights and fits the curve that turns the score of the best candidate into a probability. `TrainingMentions`
+adds evidence from annotated documents.
 """
 
 import json
@@ -59,11 +60,11 @@ FEATURES = (
     "words of the long form",  # of a gene's short form, the weighted fraction that the gene's names have
     "bracketed",  # the gene also has the name in brackets after the mention, or before the brackets around it
 )
-# The same for all candidates of a mention: they say how likely the best one is right, and nothing of which it is.
+# These are equal for all candidates of a mention: they affect the probability of the best one, but not the ranking.
 CONSTANT = ("other species", "other species nearby")
 PLACE = {name: place for place, name in enumerate(FEATURES)}
 
-# Words that say little about which concept a name belongs to.
+# Words that distinguish few concepts.
 _COMMON = (
     "a an and by due for from in into of on or the to with type syndrome disease diseases disorder disorders familial "
     "hereditary congenital deficiency acute chronic primary secondary human protein gene acid sodium susceptibility 1 2"
@@ -158,12 +159,11 @@ def _singular(word: str) -> str:
     return word[:-1] if len(word) > 3 and word[-1] == "s" and word[-2] not in "siu" else word
 
 
-# Species: of which one a place of a document speaks, from its mentions, cell lines and words like "patients"
-
+# The species that each part of a document is about, from its mentions, cell lines and words like "patients"
 
 HUMAN, MOUSE, RAT = "NCBITaxon:9606", "NCBITaxon:10090", "NCBITaxon:10116"
 
-# Words that tell the species where no mention was annotated, or none was linked.
+# Words that indicate the species if no mention of it was annotated or linked.
 _CUES = {
     HUMAN: "human humans patient patients man men woman women child children participants volunteers people infants "
     "xenograft xenografts",
@@ -183,7 +183,7 @@ _CUES = {
     "NCBITaxon:9986": "rabbit rabbits",
     "NCBITaxon:562": "coli",
 }
-# Cell lines that tell their species, which not every dictionary of them has.
+# Cell lines that indicate their species, which some dictionaries lack.
 _CELL_LINES = {
     HUMAN: "hela mcf7 mcf-7 mcf10a mcf-10a hek293 hek293t hek-293 293t a549 hepg2 hep-g2 huh7 huh-7 jurkat k562 u2os "
     "u-2 hct116 hct-116 ht29 ht-29 sw480 caco-2 caco2 lncap pc3 pc-3 du145 mda-mb-231 t47d t-47d skbr3 hl-60 hl60 "
@@ -198,11 +198,11 @@ _TAXON_OF_CUE = {
     for taxon, words in table.items()
     for word in words.split()
 }
-# Symbols count once each: "Ctr9" is written as genes of mice and rats are, and "Ctr9-/-" is a knockout.
+# Each symbol counts once: "Ctr9" has the capitals of genes of mice and rats, and "Ctr9-/-" is a knockout.
 _RODENT_SYMBOL = re.compile(r"[A-Z][a-z]+\d[a-z0-9]*")
 _KNOCKED_OUT = re.compile(r"\s*(?:\(?[-−–+]/[-−–]\)?|null\b|KO\b)")
 _RODENT_SYMBOL_WEIGHT, _KNOCKOUT_WEIGHT = 0.1, 3.0
-# A word with its hyphens: a cue is one, or what it begins with before a hyphen.
+# A word with its hyphens; a cue is such a word, or its beginning before a hyphen.
 _WORD = re.compile(r"(?<![\w-])\w[\w-]*")
 # Popular names that a taxonomy gives to a genus, a strain, another virus or nothing at all.
 _POPULAR = {
@@ -233,8 +233,8 @@ _POPULAR = {
 }
 POPULAR_SPECIES = {name: taxon for taxon, names in _POPULAR.items() for name in names.split()}
 POPULAR_TAXA = frozenset(_POPULAR)
-# Short names that dictionaries give to several genes, of which texts mean one: by its human symbol. NCBI Gene lists p21
-# for eight genes, PSA for five, and how many names a gene has says little about which one authors write of.
+# The gene that texts usually mean by a short name of several genes, by human symbol. NCBI Gene lists p21 for eight
+# genes and PSA for five, and the number of a gene's names says little about how often authors mention it.
 _POPULAR_GENES = {
     "ABCB1": "P-gp",
     "ABCG2": "BCRP",
@@ -313,7 +313,7 @@ POPULAR_GENES = {(name_key(name), symbol) for symbol, name in _POPULAR_GENES.ite
 
 
 def is_popular_name(name: str, symbol: str) -> bool:
-    """Whether texts mean the gene with this symbol by a name that dictionaries give to several."""
+    """Whether texts usually mean the gene with this symbol by a name of several genes."""
     return (name_key(name), symbol.upper()) in POPULAR_GENES
 
 
@@ -329,14 +329,14 @@ SAME_SPECIES = {
     "NCBITaxon:9605": HUMAN,
     "NCBITaxon:7215": "NCBITaxon:7227",
 }
-# A human gene is meant where nothing tells otherwise.
+# Without other evidence, a gene is assumed to be human.
 _PRIOR = {HUMAN: 0.6, MOUSE: 0.15, RAT: 0.05}
 _SENTENCE_END = re.compile(r"[.?!]\s+(?=[A-Z])")
 _NEAR = 25
 
 
 def _find_cues(text: str) -> Iterator[tuple[int, tuple[str, float]]]:
-    """The places of words that tell the species, with its taxon and how much it counts."""
+    """The offsets of words that indicate a species, with its taxon and their weight."""
     lowered = text.lower()
     if len(lowered) != len(text):  # İ has two characters in lower case
         each = ((match.start(), _cue_of(match[0].lower())) for match in _WORD.finditer(text))
@@ -361,7 +361,7 @@ def _cue_of(word: str) -> tuple[str, float] | None:
 
 
 def _rodent_evidence(doc: Document, genes: Iterable[Span]) -> float:
-    """How much the spelling of gene symbols speaks for mice or rats."""
+    """The weight of gene symbols that are spelled like those of mice and rats."""
     weights: dict[str, float] = {}
     for span in genes:
         if span.text[:1].isupper() and span.text[1:] == span.text[1:].lower():
@@ -374,14 +374,14 @@ def _rodent_evidence(doc: Document, genes: Iterable[Span]) -> float:
 
 
 class SpeciesContext:
-    """The species of a document, and how likely each is at a place."""
+    """The species that a document is about, and those mentioned near a given offset."""
 
     def __init__(
         self, doc: Document, mentions: Iterable[tuple[int, str, float]] = (), genes: Iterable[Span] = ()
     ) -> None:
-        """`mentions` are places with a taxon and a weight: a species mention counts 1, a cell line less.
+        """`mentions` are offsets with a taxon and a weight: 1 for a species mention, less for a cell line.
 
-        `genes` tell by their spelling whether the document is about rodents.
+        The spelling of `genes` indicates whether the document is about rodents.
         """
         self._places: list[tuple[int, str, float]] = [
             (place, SAME_SPECIES.get(taxon, taxon), weight) for place, taxon, weight in mentions
@@ -415,7 +415,7 @@ class SpeciesContext:
         return (self._document.get(taxon, 0.0) + prior) / (self._total + 1)
 
     def nearby(self, start: int, end: int) -> Mapping[str, float]:
-        """The taxa in the sentence of a mention: 1 in it or, where it names none, directly before it; others less."""
+        """Weights of the taxa in the sentence of a mention: in full inside it or directly before it, else half."""
         low, high = self._sentence(start)
         named = any(start <= place < end for place, _, _ in self._places)
         before = max((place for place, _, _ in self._places if start - _NEAR <= place < start), default=None)
@@ -435,14 +435,14 @@ class SpeciesContext:
         return low, place + 1
 
 
-# Names as authors write them: mentions of annotated documents with their concepts
+# Training mentions: the concepts of annotated mentions, by name
 
 Ids = tuple[str, ...]
 GENE_PREFIX = "NCBIGene:"
-# How much a name that agrees says for two genes being the same.
+# The vote that a shared name gives for two genes being the same, by agreement.
 _VOTES = {Agreement.EXACT: 1.0, Agreement.CASE: 1.0, Agreement.FOLDED: 0.8, Agreement.LOOSE: 0.5, None: 0.0}
 _ORTHOLOG_VOTE, _SYMBOL_VOTES = 0.5, 2.0
-# Votes of the best gene and of the next are of different genes where they differ as much.
+# The best gene must have this many times the votes of the next one.
 _CLEAR = 1.3
 
 
@@ -499,7 +499,7 @@ class TrainingMentions:
 
 @fast_dataclass
 class KnownGenes:
-    """The genes of training mentions: those of the dictionary that they are, and the species of each.
+    """The genes of training mentions: the genes of the dictionary that they are equal to, and their species.
 
     same   the id in the training mentions by the id in the dictionary: MGI:96680 is NCBIGene:16653
     taxa   species by id, of the training mentions and of the dictionary
@@ -510,12 +510,12 @@ class KnownGenes:
 
 
 def match_genes(mentions: TrainingMentions, indexes: Sequence[TermIndex], type: str = "Gene") -> KnownGenes:
-    """Matches annotated genes to those of dictionaries that have other ids, by names and species.
+    """Match annotated genes to genes of dictionaries that have other ids, by names and species.
 
-    Dictionaries of mouse and rat genes have the ids of their owners, annotations those of NCBI. An annotated gene is
-    the one of the dictionary that most of its names agree with, among genes of the species that its documents are
-    about; or the one with the symbol of the human gene that they agree with. Of several annotated genes that match one
-    of the dictionary, it is the one with most votes: a wrong annotation has few.
+    Dictionaries of mouse and rat genes have MGI's and RGD's ids, annotations those of NCBI. An annotated gene matches
+    the gene that most of its names agree with, among genes of the species that its documents are about, or the gene
+    with the symbol of the human gene that they agree with. If several annotated genes match the same gene, the one with
+    most votes wins, since wrong annotations have few.
     """
     taxa: dict[str, str] = {}
     unknown: dict[str, dict[str, float]] = {}
@@ -535,7 +535,7 @@ def match_genes(mentions: TrainingMentions, indexes: Sequence[TermIndex], type: 
             sharing.update((name, taxa[gene]) for name in set(map(name_key, names)))
     ranked: list[tuple[float, str, str, str]] = []
     for gene, shares in unknown.items():
-        # "ERK" is written of two genes, and says half as much for each.
+        # A name of two genes, such as "ERK", counts half for each.
         weights = {
             name: math.sqrt(count) / sharing[name_key(name), taxa[gene]]
             for name, count in mentions.gene_names[gene].items()
@@ -555,9 +555,10 @@ def match_genes(mentions: TrainingMentions, indexes: Sequence[TermIndex], type: 
 def _vote(
     names: Mapping[str, float], shares: Mapping[str, float], indexes: Sequence[TermIndex], type: str
 ) -> tuple[dict[str, float], dict[str, str]]:
-    """How much the names of an annotated gene speak for each mouse and rat gene, and the species of these.
+    """The votes of an annotated gene's names for each mouse and rat gene, and the species of these genes.
 
-    `names` have weights, `shares` are of species. A symbol counts more than a synonym, which other genes may have.
+    `names` maps names to weights and `shares` species to fractions. A symbol counts more than a synonym, which other
+    genes may have too.
     """
     votes: defaultdict[str, float] = defaultdict(float)
     taxon_of: dict[str, str] = {}

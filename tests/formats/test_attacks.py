@@ -4,7 +4,6 @@ Small samples; `make nightly` runs more, and benchmarks/reliability.py thousands
 """
 
 import gzip
-import io
 import random
 import tarfile
 import tracemalloc
@@ -22,12 +21,12 @@ from attacks import (
     tar_archive,
     zip_archive,
 )
+from memory_files import source_of
 
 import lexome
 from lexome import Tally
 from lexome.errors import FormatError
 from lexome.formats import FORMATS, conll
-from lexome.formats.streams import Source
 
 MIB = 1 << 20
 # The process of office documents starts in a fifth of a second: a few are attacked here, all by the benchmark.
@@ -144,9 +143,8 @@ def test_one_long_value_in_many_rows_is_read_a_few_at_a_time(tmp_path: Path) -> 
 
 
 def test_a_document_of_lines_is_bounded_while_it_is_read() -> None:
-    raw = io.BufferedReader(io.BytesIO(b"a\tO\n" * 20_000))  # type: ignore[arg-type]
     with pytest.raises(FormatError) as caught:
-        list(conll.read(Source("a.conll", raw, record_bytes=MIB), tally=Tally()))
+        list(conll.read(source_of("a.conll", b"a\tO\n" * 20_000, record_bytes=MIB), tally=Tally()))
     assert caught.value.code == "too-large"
 
 

@@ -1,6 +1,5 @@
 """BioCreative II gene mention: offsets that leave out spaces, files in any order."""
 
-import io
 from itertools import permutations
 from pathlib import Path
 
@@ -8,13 +7,13 @@ import pytest
 from errors import raises
 from hypothesis import given
 from hypothesis import strategies as st
+from memory_files import sources_of
 from strategies import texts
 
 import lexome
 from lexome import Document, Passage, Span, Tally
 from lexome.errors import BadDocument
 from lexome.formats import bc2gm
-from lexome.formats.streams import Source
 
 SENTENCES = ("t.in", "S1 The  zorin kinase|x binds.\nS2 Nothing here\n")
 GENES = ("GENE.eval", "S1|3 13|zorin kinase\n")
@@ -22,11 +21,7 @@ ALTERNATIVES = ("x/altGene.eval", "S1|3 7|zorin\nS1|8 15|kinase|x\n")
 
 
 def read(*files: tuple[str, str | bytes], tally: Tally | None = None, **options: object) -> list[Document]:
-    sources = [
-        Source(name, io.BufferedReader(io.BytesIO(text.encode() if isinstance(text, str) else text)))  # type: ignore[arg-type]
-        for name, text in files
-    ]
-    return list(bc2gm.read(iter(sources), tally=tally or Tally(), **options))  # type: ignore[arg-type]
+    return list(bc2gm.read(iter(sources_of(*files)), tally=tally or Tally(), **options))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("files", list(permutations((SENTENCES, GENES, ALTERNATIVES))))

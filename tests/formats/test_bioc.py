@@ -1,22 +1,21 @@
 """BioC records as documents: passages, sentences, ids, infons and relations of every dialect."""
 
-import io
 import json
 from typing import Any
 
 import pytest
 from errors import raises
+from memory_files import source_of
 
 from lexome import Argument, Document, Metadata, Passage, Relation, Span, Tally
 from lexome.errors import BadDocument
 from lexome.formats import bioc_json
-from lexome.formats.streams import Source
 from lexome.metadata import Author, Journal
 
 
 def read(record: dict[str, Any], tally: Tally | None = None, **options: str) -> Document:
     raw = json.dumps({"id": "d", "passages": [], **record}).encode()
-    source = Source("a.json", io.BufferedReader(io.BytesIO(raw)))  # type: ignore[arg-type]
+    source = source_of("a.json", raw)
     (doc,) = bioc_json.read(source, tally=tally or Tally(), **options)  # type: ignore[arg-type]
     return doc
 

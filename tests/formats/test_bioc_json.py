@@ -8,13 +8,13 @@ import pytest
 from errors import raises
 from hypothesis import given
 from hypothesis import strategies as st
+from memory_files import source_of
 from mutations import damaged, mistyped
 
 from lexome import Document, Passage, Span, Tally
 from lexome.errors import BadDocument, FormatError, LexomeError
 from lexome.formats import bioc_json
 from lexome.formats.bioc import record_of
-from lexome.formats.streams import Source
 
 DOCS = [
     Document(f"{number}", (Passage(0, "Zorin \x00 测试"),), (Span("T1", "Gene", ((0, 5),), "Zorin"),))
@@ -38,8 +38,7 @@ FORMS = {
 
 
 def read(content: str | bytes, tally: Tally | None = None, **options: str) -> list[Document]:
-    raw = content.encode() if isinstance(content, str) else content
-    source = Source("a.json", io.BufferedReader(io.BytesIO(raw)))  # type: ignore[arg-type]
+    source = source_of("a.json", content)
     return list(bioc_json.read(source, tally=tally or Tally(), **options))  # type: ignore[arg-type]
 
 
@@ -90,7 +89,7 @@ def test_a_file_that_is_not_whole_json_says_so(content: str) -> None:
 
 
 def test_rows_that_break_off_say_so_after_what_came_before() -> None:
-    source = Source("a.json", io.BufferedReader(io.BytesIO(written(*DOCS)[:-4])))  # type: ignore[arg-type]
+    source = source_of("a.json", written(*DOCS)[:-4])
     found = bioc_json.read(source, tally=Tally())
     assert [next(found), next(found)] == DOCS
     with raises(FormatError, code="truncated"):
@@ -140,6 +139,6 @@ def test_no_damage_raises_anything_but_our_errors(raw: bytes) -> None:
 
 def test_a_line_that_is_not_utf8_says_what_to_do() -> None:
     raw = json.dumps(RECORDS[0]).encode() + b'\n{"id": "\xff"}\n'
-    source = Source("a.json", io.BufferedReader(io.BytesIO(raw)))  # type: ignore[arg-type]
+    source = source_of("a.json", raw)
     with raises(BadDocument, code="wrong_encoding", value=8, mentions="a.json, line 2"):
         list(bioc_json.read(source, tally=Tally()))

@@ -10,12 +10,12 @@ from errors import raises
 from full_document import full_documents
 from hypothesis import given
 from hypothesis import strategies as st
+from memory_files import source_of
 from strategies import documents
 
 from lexome import Attribute, Document, Passage, Tally
 from lexome.errors import BadDocument
 from lexome.formats import bioc_json, bioc_xml
-from lexome.formats.streams import Source
 
 FORMATS = pytest.mark.parametrize("format", [bioc_xml, bioc_json], ids=["xml", "json"])
 WORDS = st.sampled_from(
@@ -26,7 +26,7 @@ WORDS = st.sampled_from(
 def round_trip(format: ModuleType, docs: list[Document]) -> list[Document]:
     stream = io.BytesIO()
     format.write(docs, stream, tally=Tally())
-    source = Source("a", io.BufferedReader(io.BytesIO(stream.getvalue())))  # type: ignore[arg-type]
+    source = source_of("a", stream.getvalue())
     return list(format.read(source, tally=Tally()))
 
 

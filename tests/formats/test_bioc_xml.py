@@ -7,13 +7,13 @@ import pytest
 from errors import raises
 from hypothesis import given
 from lxml import etree
+from memory_files import source_of
 from mutations import damaged
 from strategies import documents
 
 from lexome import Argument, Attribute, Document, Metadata, Passage, Relation, Span, Tally
 from lexome.errors import BadDocument, FormatError, LexomeError
 from lexome.formats import bioc_xml
-from lexome.formats.streams import Source
 
 # The elements of BioC as it is published, with annotations beside sentences as its later tools have them.
 DTD = """
@@ -65,8 +65,7 @@ DOC = Document(
 
 
 def read(content: str | bytes, tally: Tally | None = None, **options: str) -> list[Document]:
-    raw = content.encode() if isinstance(content, str) else content
-    source = Source("a.xml", io.BufferedReader(io.BytesIO(raw)))  # type: ignore[arg-type]
+    source = source_of("a.xml", content)
     return list(bioc_xml.read(source, tally=tally or Tally(), **options))  # type: ignore[arg-type]
 
 

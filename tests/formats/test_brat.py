@@ -8,6 +8,7 @@ import pytest
 from errors import raises
 from hypothesis import given
 from hypothesis import strategies as st
+from memory_files import sources_of
 from strategies import documents, spans_of, texts
 
 import lexome
@@ -15,20 +16,12 @@ from lexome import Argument, Attribute, Document, Metadata, Passage, Relation, S
 from lexome.errors import BadDocument, FormatError
 from lexome.formats import brat
 from lexome.formats.brat import escape_name, file_stem, id_from_stem, unescape_name
-from lexome.formats.streams import Source
 
 TEXT = "Zorin binds left and right kinase.\r\nIt does not bind zorin\nbeta."
 
 
-def sources(*files: tuple[str, str | bytes]) -> list[Source]:
-    return [
-        Source(name, io.BufferedReader(io.BytesIO(text.encode() if isinstance(text, str) else text)))  # type: ignore[arg-type]
-        for name, text in files
-    ]
-
-
 def read(*files: tuple[str, str | bytes], tally: Tally | None = None, **options: object) -> list[Document]:
-    return list(brat.read(iter(sources(*files)), tally=tally or Tally(), **options))  # type: ignore[arg-type]
+    return list(brat.read(iter(sources_of(*files)), tally=tally or Tally(), **options))  # type: ignore[arg-type]
 
 
 def document(ann: str, text: str = TEXT, **options: object) -> Document:

@@ -14,6 +14,7 @@ import pytest
 from errors import raises
 from hypothesis import given
 from hypothesis import strategies as st
+from memory_files import source_of
 from shared_data import DATA
 from strategies import TRICKY, documents, texts
 
@@ -27,8 +28,7 @@ SCHEMES = ["iob1", "iob2", "iobes", "io"]
 
 
 def source(text: str | bytes, name: str = "train.tsv") -> Source:
-    raw = text.encode() if isinstance(text, str) else text
-    return Source(name, io.BufferedReader(io.BytesIO(raw)))  # type: ignore[arg-type]
+    return source_of(name, text)
 
 
 def read(text: str | bytes, tally: Tally | None = None, **options: object) -> list[Document]:

@@ -1,6 +1,5 @@
 """DDI 2013 XML: inclusive offsets, discontinuous drugs, pairs of every kind."""
 
-import io
 import tarfile
 from collections import Counter
 from pathlib import Path
@@ -9,12 +8,12 @@ import pytest
 from errors import raises
 from hypothesis import given
 from hypothesis import strategies as st
+from memory_files import source_of
 
 import lexome
 from lexome import Argument, Document, Passage, Relation, Span, Tally
 from lexome.errors import BadDocument, FormatError
 from lexome.formats import ddi
-from lexome.formats.streams import Source
 
 SMALL = """<?xml version="1.0" encoding="UTF-8"?>
 <document id="D1">
@@ -32,8 +31,7 @@ SMALL = """<?xml version="1.0" encoding="UTF-8"?>
 
 
 def read(text: str | bytes, tally: Tally | None = None, **options: object) -> list[Document]:
-    raw = text.encode() if isinstance(text, str) else text
-    source = Source("a.xml", io.BufferedReader(io.BytesIO(raw)))  # type: ignore[arg-type]
+    source = source_of("a.xml", text)
     return list(ddi.read(source, tally=tally or Tally(), **options))  # type: ignore[arg-type]
 
 

@@ -1,18 +1,17 @@
 """The table of formats, and how a file's format is told."""
 
-import io
 from pathlib import Path
 
 import pytest
 from errors import raises
 from full_document import full_document
+from memory_files import source_of
 
 import lexome
 from lexome import Document, Passage
 from lexome.errors import FormatError, UsageError
 from lexome.formats import FORMATS, Format, detect, detect_by_content
 from lexome.formats.jsonl import to_json
-from lexome.formats.streams import Source
 
 HEADS = {
     "pubmed": ("a.xml", '<?xml version="1.0"?>\n<!DOCTYPE PubmedArticleSet SYSTEM "x">\n<PubmedArticleSet>'),
@@ -33,10 +32,6 @@ HEADS = {
 }
 
 
-def source(name: str, head: str) -> Source:
-    return Source(name, io.BufferedReader(io.BytesIO(head.encode())))  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("format", FORMATS, ids=lambda format: format.name)
 def test_every_function_in_the_table_is_there(format: Format) -> None:
     assert not format.reads or callable(format.read_function())
@@ -45,12 +40,12 @@ def test_every_function_in_the_table_is_there(format: Format) -> None:
 
 @pytest.mark.parametrize("name", HEADS)
 def test_shared_endings_are_told_apart_by_their_beginning(name: str) -> None:
-    assert detect(source(*HEADS[name])).name == name
+    assert detect(source_of(*HEADS[name])).name == name
 
 
 @pytest.mark.parametrize("name", [name for name in HEADS if name not in ("tsv", "mimic")])
 def test_standard_input_is_told_by_its_beginning_alone(name: str) -> None:
-    assert detect_by_content(source("standard input", HEADS[name][1])).name == name
+    assert detect_by_content(source_of("standard input", HEADS[name][1])).name == name
 
 
 @pytest.mark.parametrize(
@@ -63,36 +58,35 @@ def test_standard_input_is_told_by_its_beginning_alone(name: str) -> None:
     ],
 )
 def test_a_note_whose_lines_end_as_tags_do_is_a_text(note: str) -> None:
-    assert detect(source("a.txt", note)).name == "text"
-    assert detect_by_content(source("standard input", note)).name == "text"
+    assert detect(source_of("a.txt", note)).name == "text"
+    assert detect_by_content(source_of("standard input", note)).name == "text"
 
 
 def test_lines_of_our_own_are_told_from_other_json_with_their_keys() -> None:
     line = to_json(full_document(), all_keys=True).decode()
-    assert detect_by_content(source("standard input", line)).name == "jsonl"
+    assert detect_by_content(source_of("standard input", line)).name == "jsonl"
 
 
 def test_columns_that_spaces_part_are_told_from_text() -> None:
-    assert detect_by_content(source("standard input", "BRCA1 NN B-Gene\nbinds VB O\n")).name == "conll"
+    assert detect_by_content(source_of("standard input", "BRCA1 NN B-Gene\nbinds VB O\n")).name == "conll"
 
 
 @pytest.mark.parametrize(("name", "encoding"), [("bioasq", "utf-8-sig"), ("squad", "utf-8-sig"), ("pubmed", "utf-16")])
 def test_marks_and_wide_characters_do_not_hide_a_format(name: str, encoding: str) -> None:
     file, head = HEADS[name]
-    stream = io.BufferedReader(io.BytesIO(head.encode(encoding)))  # type: ignore[arg-type]
-    assert detect(Source(file, stream)).name == name
+    assert detect(source_of(file, head.encode(encoding))).name == name
 
 
 def test_an_xml_file_of_no_known_kind_is_an_error() -> None:
     with raises(FormatError, code="undetected-format", value="a.xml", mentions="<svg>"):
-        detect(source("a.xml", "<svg></svg>"))
+        detect(source_of("a.xml", "<svg></svg>"))
 
 
 def test_a_table_without_a_column_of_text_is_told_how_to_name_one() -> None:
     with raises(FormatError, code="undetected-format", value="a.csv", mentions="--set text="):
-        detect(source("a.csv", "score\n0.97\n"))
+        detect(source_of("a.csv", "score\n0.97\n"))
     with raises(FormatError, code="undetected-format", value="a.csv", mentions="1 PMIDs and no text"):
-        detect(source("a.csv", "pmid\n29446767\n"))
+        detect(source_of("a.csv", "pmid\n29446767\n"))
 
 
 def test_a_format_called_by_its_program_gets_a_suggestion() -> None:

@@ -1,6 +1,5 @@
 """Hallmarks of Cancer: two files a document, labels a sentence, hallmarks a document."""
 
-import io
 import lzma
 from collections import Counter
 from pathlib import Path
@@ -8,11 +7,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from memory_files import sources_of
 
 import lexome
 from lexome import Document, Metadata, Passage, Span, Tally
 from lexome.formats import hoc
-from lexome.formats.streams import Source
 
 TEXT = ("d/text/123.txt", "Zorin acts .\nCells die\u0085 and mutate .\nSo .\n")
 LABELS = (
@@ -22,11 +21,7 @@ LABELS = (
 
 
 def read(*files: tuple[str, str | bytes], tally: Tally | None = None) -> list[Document]:
-    sources = [
-        Source(name, io.BufferedReader(io.BytesIO(text.encode() if isinstance(text, str) else text)))  # type: ignore[arg-type]
-        for name, text in files
-    ]
-    return list(hoc.read(iter(sources), tally=tally or Tally()))
+    return list(hoc.read(iter(sources_of(*files)), tally=tally or Tally()))
 
 
 @pytest.mark.parametrize("files", [(TEXT, LABELS), (LABELS, TEXT)])

@@ -1,24 +1,22 @@
 """JATS: what each element of an article becomes."""
 
-import io
 import re
 
 import pytest
 from errors import raises
+from memory_files import source_of
 from patience import linear_work
 
 from lexome import Document, Passage, Tally
 from lexome.errors import BadDocument
 from lexome.formats import pmc
 from lexome.formats.jats import _HANDLERS, BLOCKS, FLOATS, role_of
-from lexome.formats.streams import Source
 
 MATHML = 'xmlns:mml="http://www.w3.org/1998/Math/MathML"'
 
 
 def read(text: str | bytes, tally: Tally | None = None, *, references: bool = False) -> list[Document]:
-    raw = text.encode() if isinstance(text, str) else text
-    source = Source("folder/a.nxml", io.BufferedReader(io.BytesIO(raw)))  # type: ignore[arg-type]
+    source = source_of("folder/a.nxml", text)
     return list(pmc.read(source, tally=tally or Tally(), references=references))
 
 

@@ -1,20 +1,19 @@
 """JATS: files of several articles, articles inside articles, and files that are not as they should be."""
 
-import io
 from pathlib import Path
 
 import pytest
 from errors import raises
+from memory_files import source_of
 
 import lexome
 from lexome import Document, Tally
 from lexome.errors import BadDocument, FormatError
 from lexome.formats import pmc
-from lexome.formats.streams import Source
 
 
 def read(text: str, tally: Tally | None = None) -> list[Document]:
-    source = Source("folder/a.nxml", io.BufferedReader(io.BytesIO(text.encode())))  # type: ignore[arg-type]
+    source = source_of("folder/a.nxml", text)
     return list(pmc.read(source, tally=tally or Tally()))
 
 

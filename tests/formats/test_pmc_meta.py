@@ -1,14 +1,13 @@
 """JATS: the front of an article as metadata, titles, abstracts and notes."""
 
-import io
 from pathlib import Path
 
 import pytest
+from memory_files import source_of
 
 import lexome
 from lexome import Document, Metadata, Tally
 from lexome.formats import pmc
-from lexome.formats.streams import Source
 from lexome.metadata import Author, Journal, Notice
 
 XLINK = 'xmlns:xlink="http://www.w3.org/1999/xlink"'
@@ -18,7 +17,7 @@ def read(meta: str, *, journal: str = "", tally: Tally | None = None, attributes
     """The document of an article with this article-meta."""
     front = f"<front><journal-meta>{journal}</journal-meta><article-meta>{meta}</article-meta></front>"
     text = f"<article {XLINK} {attributes}>{front}<body><p>Text.</p></body></article>"
-    source = Source("a.nxml", io.BufferedReader(io.BytesIO(text.encode())))  # type: ignore[arg-type]
+    source = source_of("a.nxml", text)
     (doc,) = pmc.read(source, tally=tally or Tally())
     return doc
 

@@ -1,7 +1,6 @@
 """JATS: nothing of an article's text is lost, doubled or put out of order, whatever is nested in what."""
 
 import contextlib
-import io
 import json
 import re
 from collections import Counter
@@ -11,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lxml import etree
+from memory_files import source_of
 from mutations import damaged
 
 import lexome
 from lexome import Document, Tally
 from lexome.formats import pmc
-from lexome.formats.streams import Source
 
 # An account of JATS of its own, by which the reader is judged.
 BLOCKS = {
@@ -58,7 +57,7 @@ REAL = {
 
 
 def read(text: str, tally: Tally | None = None, *, references: bool = False) -> list[Document]:
-    source = Source("a.nxml", io.BufferedReader(io.BytesIO(text.encode())))  # type: ignore[arg-type]
+    source = source_of("a.nxml", text)
     return list(pmc.read(source, tally=tally or Tally(), references=references))
 
 
@@ -296,6 +295,6 @@ def test_damage_rejects_or_reads_and_never_raises_anything_else(data: st.DataObj
     blocks = data.draw(st.lists(block(3), min_size=1, max_size=2))
     text, _ = with_words(f"<article><body><p>#</p>{''.join(blocks)}</body></article>")
     raw = data.draw(damaged(text.encode()))
-    source = Source("a.nxml", io.BufferedReader(io.BytesIO(raw)))  # type: ignore[arg-type]
+    source = source_of("a.nxml", raw)
     with contextlib.suppress(lexome.LexomeError):
         list(pmc.read(source, tally=Tally()))

@@ -10,13 +10,13 @@ import pytest
 from errors import raises
 from hypothesis import given
 from hypothesis import strategies as st
+from memory_files import source_of
 from mutations import damaged
 from strategies import documents, spans_of, texts
 
 from lexome import Argument, Attribute, Document, Metadata, Passage, Relation, Span, Tally
 from lexome.errors import BadDocument, LexomeError, UsageError
 from lexome.formats import pubtator
-from lexome.formats.streams import Source
 
 BLOCK = (
     "901|t|Zorin and ulcers\n"
@@ -29,8 +29,7 @@ BLOCK = (
 
 
 def read(content: str | bytes, tally: Tally | None = None, **options: str) -> list[Document]:
-    raw = content.encode() if isinstance(content, str) else content
-    source = Source("a.txt", io.BufferedReader(io.BytesIO(raw)))  # type: ignore[arg-type]
+    source = source_of("a.txt", content)
     return list(pubtator.read(source, tally=tally or Tally(), **options))  # type: ignore[arg-type]
 
 

@@ -4,15 +4,15 @@ import io
 
 import pytest
 from errors import raises
+from memory_files import source_of
 
 from lexome import Document, Passage, Span, Tally
 from lexome.errors import FormatError
 from lexome.formats import plain_text
-from lexome.formats.streams import Source
 
 
 def read(content: str, **options: str) -> list[Document]:
-    source = Source("a.txt", io.BufferedReader(io.BytesIO(content.encode())))  # type: ignore[arg-type]
+    source = source_of("a.txt", content)
     return list(plain_text.read(source, tally=Tally(), **options))  # type: ignore[arg-type]
 
 

@@ -1,12 +1,12 @@
 """Cutting XML files into records, whatever is wrong with them."""
 
-import io
 import random
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from errors import raises
+from memory_files import source_of
 from patience import linear_work
 
 from lexome.errors import BadDocument, FormatError
@@ -16,8 +16,7 @@ from lexome.formats.xml import Record, records
 
 
 def source(content: bytes | str, name: str = "a.xml") -> Source:
-    raw = content.encode() if isinstance(content, str) else content
-    return Source(name, io.BufferedReader(io.BytesIO(raw)))  # type: ignore[arg-type]
+    return source_of(name, content)
 
 
 def cut(content: bytes | str, **options: tuple[str, ...]) -> list[Record]:

@@ -12,6 +12,7 @@ import pytest
 import uvicorn
 from patience import PATIENCE_S, wait_until
 from services import Serving, patient_limits, running, shorten
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from lexome.infer.annotator import Annotator
 from lexome.serve.server import listening
@@ -276,23 +277,31 @@ def wait_for_close(server: uvicorn.Server) -> None:
     wait_until(lambda: server.server_state.total_requests > 0 and not server.server_state.connections)
 
 
-def test_a_client_that_does_not_read_is_cut_off() -> None:
-    size = 64 << 20
+def sending(size: int) -> ASGIApp:
+    """An application that answers every request with so many bytes."""
 
-    async def large(scope: dict, receive: object, send: object) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             raise RuntimeError("no lifespan")
         head = [(b"content-length", str(size).encode())]
-        await send({"type": "http.response.start", "status": 200, "headers": head})  # type: ignore[operator]
-        await send({"type": "http.response.body", "body": b"x" * size})  # type: ignore[operator]
+        await send({"type": "http.response.start", "status": 200, "headers": head})
+        await send({"type": "http.response.body", "body": b"x" * size})
 
+    return app
+
+
+def test_a_client_that_does_not_read_is_cut_off() -> None:
+    size = 64 << 20
     servers: list[uvicorn.Server] = []
-    with running(large, patient_limits(send_s=0.5, stop_s=3), servers=servers) as port, connection(port) as wire:
+    with (
+        running(sending(size), patient_limits(send_s=0.5, stop_s=3), servers=servers) as port,
+        connection(port) as wire,
+    ):
         wire.sendall(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
         wait_for_close(servers[0])
         assert len(everything_of(wire)) < size
     # A busy machine may take longer than that to read it all.
-    with running(large, patient_limits(stop_s=3)) as port, connection(port) as wire:
+    with running(sending(size), patient_limits(stop_s=3)) as port, connection(port) as wire:
         wire.sendall(b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n")
         assert len(everything_of(wire)) > size
 
@@ -300,17 +309,9 @@ def test_a_client_that_does_not_read_is_cut_off() -> None:
 def test_a_client_that_leaves_a_little_unread_is_cut_off_too() -> None:
     """What is left when the connection is idle is less than what fills a buffer, and would lie there for ever."""
     size = 60_000
-
-    async def small(scope: dict, receive: object, send: object) -> None:
-        if scope["type"] != "http":
-            raise RuntimeError("no lifespan")
-        head = [(b"content-length", str(size).encode())]
-        await send({"type": "http.response.start", "status": 200, "headers": head})  # type: ignore[operator]
-        await send({"type": "http.response.body", "body": b"x" * size})  # type: ignore[operator]
-
     servers: list[uvicorn.Server] = []
     limits = patient_limits(send_s=0.5, idle_s=1, stop_s=3)
-    with running(small, limits, send_buffer=4096, servers=servers) as port, socket.socket() as wire:
+    with running(sending(size), limits, send_buffer=4096, servers=servers) as port, socket.socket() as wire:
         wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         wire.settimeout(PATIENCE_S)
         wire.connect(("127.0.0.1", port))

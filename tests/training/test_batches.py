@@ -46,11 +46,6 @@ def assert_equal(one: object, other: object) -> None:
 
 
 @pytest.fixture(scope="module")
-def shards(tmp_path_factory: pytest.TempPathFactory) -> Shards:
-    return make_shards(tmp_path_factory.mktemp("made"))
-
-
-@pytest.fixture(scope="module")
 def pieces(shards: Shards) -> Pieces:
     return Pieces.read(shards.folder / "tokenizer.json", words=True)
 

@@ -27,11 +27,6 @@ SMALL = TINY | {"layers": 1, "hidden_size": 16, "intermediate_size": 32}
 
 
 @pytest.fixture(scope="module")
-def shards(tmp_path_factory: pytest.TempPathFactory) -> Shards:
-    return make_shards(tmp_path_factory.mktemp("made"))
-
-
-@pytest.fixture(scope="module")
 def teacher(shards: Shards, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model that has learned which gene is in which organ."""
     out = tmp_path_factory.mktemp("teacher")

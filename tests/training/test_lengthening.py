@@ -21,11 +21,6 @@ TIMES = ("elapsed_s", "tokens_per_s")
 
 
 @pytest.fixture(scope="module")
-def shards(tmp_path_factory: pytest.TempPathFactory) -> Shards:
-    return make_shards(tmp_path_factory.mktemp("made"))
-
-
-@pytest.fixture(scope="module")
 def finished(shards: Shards, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("finished") / "out"
     pretrain(run(shards, out, 8), progress_shown=False)

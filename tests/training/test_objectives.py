@@ -28,11 +28,6 @@ PLAN = Plan(tokens=256, max_tokens=32, seed=3)
 
 
 @pytest.fixture(scope="module")
-def shards(tmp_path_factory: pytest.TempPathFactory) -> Shards:
-    return make_shards(tmp_path_factory.mktemp("made"))
-
-
-@pytest.fixture(scope="module")
 def teacher(shards: Shards, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model of the same vocabulary, trained by masked words alone."""
     return pretrain(recipe(shards.folder, tmp_path_factory.mktemp("teacher") / "out", seed=7)).folder

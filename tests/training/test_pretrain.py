@@ -36,11 +36,6 @@ from lexome.training.trainer import read_metrics
 TIMES = ("elapsed_s", "tokens_per_s")
 
 
-@pytest.fixture(scope="module")
-def shards(tmp_path_factory: pytest.TempPathFactory) -> Shards:
-    return make_shards(tmp_path_factory.mktemp("made"))
-
-
 def metrics(out: Path) -> list[dict[str, Any]]:
     return [
         {key: held for key, held in line.items() if key not in TIMES} for line in read_metrics(out / "metrics.jsonl")

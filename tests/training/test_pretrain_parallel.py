@@ -13,7 +13,7 @@ import pytest
 import torch
 from errors import raises
 from patience import PATIENCE_S, wait_until
-from pretraining import make_shards, recipe
+from pretraining import recipe
 
 from lexome.corpus.shards import Shards
 from lexome.errors import UsageError
@@ -31,11 +31,6 @@ SHARED: dict[str, Any] = {
     "batch": {"tokens": 256, "gradient_accumulation": 2, "prefetch": 2},
     "log": {"every": 5, "save_every": 10},
 }
-
-
-@pytest.fixture(scope="module")
-def shards(tmp_path_factory: pytest.TempPathFactory) -> Shards:
-    return make_shards(tmp_path_factory.mktemp("made"))
 
 
 @pytest.fixture(scope="module")

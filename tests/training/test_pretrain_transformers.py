@@ -19,11 +19,6 @@ from lexome.training.pretrain import pretrain
 
 
 @pytest.fixture(scope="module")
-def shards(tmp_path_factory: pytest.TempPathFactory) -> Shards:
-    return make_shards(tmp_path_factory.mktemp("made"))
-
-
-@pytest.fixture(scope="module")
 def electra(tmp_path_factory: pytest.TempPathFactory, shards: Shards) -> Path:
     """A tiny ELECTRA with the tokenizer of the shards, as transformers saves it."""
     torch.manual_seed(0)

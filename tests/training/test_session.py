@@ -4,7 +4,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from pretraining import make_shards, recipe, ticking
+from pretraining import recipe, ticking
 from torch import Tensor, nn
 from torch.distributed.checkpoint import FileSystemReader
 
@@ -17,11 +17,6 @@ from lexome.training.loop import Batch, Terms
 from lexome.training.losses import PretrainingLoss
 from lexome.training.session import MODEL, Objective, ShardBatches, initial_model, run_training
 from lexome.training.trainer import STATES, Setting
-
-
-@pytest.fixture(scope="module")
-def shards(tmp_path_factory: pytest.TempPathFactory) -> Shards:
-    return make_shards(tmp_path_factory.mktemp("made"))
 
 
 class Beside(nn.Module):

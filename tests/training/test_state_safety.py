@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from errors import raises
-from pretraining import make_shards, recipe, ticking
+from pretraining import recipe, ticking
 from torch.distributed.checkpoint.metadata import BytesStorageMetadata, Metadata
 
 from lexome.corpus.shards import Shards
@@ -27,11 +27,6 @@ class Malicious:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Path.touch, (self.mark,)
-
-
-@pytest.fixture(scope="module")
-def shards(tmp_path_factory: pytest.TempPathFactory) -> Shards:
-    return make_shards(tmp_path_factory.mktemp("made"))
 
 
 @pytest.fixture(scope="module")

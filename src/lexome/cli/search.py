@@ -2,9 +2,9 @@
 
 import json
 import os
-import shutil
 import sys
 import textwrap
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,6 +26,7 @@ from lexome.cli.options import (
     print_line,
     print_notes,
     print_rejected,
+    terminal_width,
     use_color,
 )
 from lexome.document import printable
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from lexome.document import Range
     from lexome.search.ask import AskResult, Evidence
     from lexome.search.build import IndexResult
-    from lexome.search.engine import Hit, SearchResult
+    from lexome.search.engine import Filters, Hit, SearchResult
 
 # Longer lines are hard to read.
 MAX_WIDTH = 110
@@ -62,25 +63,40 @@ IndexFolder = Annotated[
 Query = Annotated[
     str, typer.Argument(metavar="QUERY", help="Plain words, in quotes if there are several; there is no query syntax.")
 ]
-Concepts = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--concept",
-        metavar="CURIE|NAME",
-        help="Only passages that mention this concept, by id, as mesh:D003924, or by name; repeatable.",
-    ),
-]
-MentionTypes = Annotated[
-    list[str] | None,
-    typer.Option("--type", metavar="TYPE", help="Only passages with a mention of this type, as Gene; repeatable."),
-]
-Years = Annotated[
-    str | None,
-    typer.Option("--year", metavar="YEARS", help="Only documents of these years: 2019, 2015-2020, 2015- or -2020."),
-]
-Journals = Annotated[
-    list[str] | None, typer.Option("--journal", metavar="NAME", help="Only documents of this journal; repeatable.")
-]
+
+
+@dataclass(frozen=True, slots=True)
+class FilterOptions:
+    """Which passages are searched."""
+
+    concept: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--concept",
+            metavar="CURIE|NAME",
+            help="Only passages that mention this concept, by id, as mesh:D003924, or by name; repeatable.",
+        ),
+    ] = None
+    type_: Annotated[
+        list[str] | None,
+        typer.Option("--type", metavar="TYPE", help="Only passages with a mention of this type, as Gene; repeatable."),
+    ] = None
+    year: Annotated[
+        str | None,
+        typer.Option("--year", metavar="YEARS", help="Only documents of these years: 2019, 2015-2020, 2015- or -2020."),
+    ] = None
+    journal: Annotated[
+        list[str] | None, typer.Option("--journal", metavar="NAME", help="Only documents of this journal; repeatable.")
+    ] = None
+
+    def parse(self) -> "Filters":
+        """The filters; UsageError for an invalid range of years."""
+        from lexome.search.engine import Filters, parse_years
+
+        years = parse_years(self.year) if self.year is not None else (None, None)
+        return Filters(tuple(self.concept or ()), tuple(self.type_ or ()), years, tuple(self.journal or ()))
+
+
 Limit = Annotated[int, typer.Option("--limit", metavar="N", min=0, help="Maximum number of results; 0 for all.")]
 By = Annotated[
     str | None,
@@ -160,13 +176,12 @@ def _print_index(result: "IndexResult", out: Path) -> None:
 
 
 @app.command(cls=QuotedTextCommand)
+@grouped
 def search(
     folder: IndexFolder,
     query: Query = "",
-    concept: Concepts = None,
-    type_: MentionTypes = None,
-    year: Years = None,
-    journal: Journals = None,
+    *,
+    filters: FilterOptions,
     limit: Limit = 10,
     by: By = None,
     encoder: Encoder = None,
@@ -178,20 +193,21 @@ def search(
     With several --concept, a passage has to mention all. --concept and --type need an index of annotated documents.
     Each result has its document, passage and offsets; words of the query are marked.
     """
-    from lexome.search.engine import Index, parse_years
+    from lexome.search.engine import Index
 
     _require_order(folder, query, usage="lexome search INDEX QUERY")
     with Index.open(folder, encoder=encoder) as opened:
+        selected = filters.parse()
         result = opened.search(
             query,
-            concepts=concept or (),
-            types=type_ or (),
-            years=parse_years(year) if year is not None else (None, None),
-            journals=journal or (),
+            concepts=selected.concepts,
+            types=selected.types,
+            years=selected.years,
+            journals=selected.journals,
             limit=limit,
             method=by,  # type: ignore[arg-type]  # which search checks itself
         )
-        types = opened.mention_types() if type_ and not result.total else ()
+        types = opened.mention_types() if selected.types and not result.total else ()
     if as_json:
         print(json.dumps(result.as_dict(), ensure_ascii=False))
         return
@@ -201,7 +217,7 @@ def search(
         print(f"note: {result.note}", file=sys.stderr)
     _print_hits(result, color=use_color(color))
     present = {name.casefold() for name in types}
-    for name in type_ or ():
+    for name in selected.types:
         if types and name.casefold() not in present:
             print_line(f"no mention in the index has the type {name!r}. Types: {', '.join(types)}.")
 
@@ -264,17 +280,19 @@ def _wrapped(
         pieces += (printable(text[start - offset : end - offset]), closing)
         at = end
     pieces += (printable(text[at - offset :]), around[1])
-    width = min(shutil.get_terminal_size((100, 24)).columns, MAX_WIDTH) - 3
+    width = min(terminal_width(), MAX_WIDTH) - 3
     return textwrap.wrap("".join(pieces), width, break_on_hyphens=False) or [""]
 
 
 @app.command(cls=QuotedTextCommand)
+@grouped
 def ask(
     question: Annotated[str, typer.Argument(metavar="QUESTION", help="A question in English.")],
     source: Annotated[
         Path,
         typer.Argument(parser=nonempty_path, metavar="INDEX|FOLDER|FILE", help="An index, or documents of any format."),
     ],
+    *,
     model: Annotated[
         list[str] | None,
         typer.Option(
@@ -306,10 +324,7 @@ def ask(
             metavar="SCORE", min=0, max=1, help="Minimum probability of the best answer; below it, there is none."
         ),
     ] = None,
-    concept: Concepts = None,
-    type_: MentionTypes = None,
-    year: Years = None,
-    journal: Journals = None,
+    filters: FilterOptions,
     by: By = None,
     encoder: Encoder = None,
     threads: Annotated[int | None, typer.Option("--threads", metavar="N", min=1, help="Threads of the reader.")] = None,
@@ -326,13 +341,12 @@ def ask(
     from lexome.infer.named_models import find_readers, resolve_model
     from lexome.search.ask import ask as run
     from lexome.search.ask import open_readers, open_source
-    from lexome.search.engine import Filters, parse_years
 
     _require_order(source, question, usage="lexome ask QUESTION INDEX")
     named = [resolve_model(name, search_path=models_path) for name in model or ()]
     folders = [] if evidence_only else named or find_readers(search_path=models_path)
     readers = open_readers(folders, threads=threads)
-    years = parse_years(year) if year is not None else (None, None)
+    selected = filters.parse()
     tally = Tally()
     with open_source(source, encoder=encoder, tally=tally) as index:
         result = run(
@@ -340,7 +354,7 @@ def ask(
             question,
             readers=readers,
             form=form,  # type: ignore[arg-type]  # which ask checks itself
-            filters=Filters(tuple(concept or ()), tuple(type_ or ()), years, tuple(journal or ())),
+            filters=selected,
             passages=passages,
             limit=limit,
             min_probability=min_score,

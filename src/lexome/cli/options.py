@@ -49,10 +49,10 @@ app = typer.Typer(
 
 
 class QuotedTextCommand(typer.core.TyperCommand):
-    """A command with a text as argument, which says so where the shell has split that into words."""
+    """A command with a text argument; if the shell has split the text into words, the error suggests quotes."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """The arguments that are left; an error for too many of them says that texts need quotes."""
+        """The remaining arguments; errors for too many of them suggest quotes."""
         try:
             return super().parse_args(ctx, args)
         except Exception as error:  # of click, of which typer may have its own copy
@@ -226,7 +226,7 @@ class TermOptions:
     ] = None
 
     def typed(self, type: str | None) -> "TermOptions":
-        """The same with this type for the terms of dictionaries that have none."""
+        """The same options, with this type for dictionaries that are given without one."""
         from lexome.concepts.user_terms import split_type
 
         if type is None:
@@ -258,7 +258,7 @@ class TermOptions:
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """Where files are processed, and which of them by this command."""
+    """Where files are processed, and which part of them this command processes."""
 
     engine: Annotated[
         str, typer.Option("--engine", metavar="local|ray", help="Run in local processes or on a Ray cluster.")
@@ -292,7 +292,7 @@ class EngineOptions:
 
 @dataclass(frozen=True, slots=True)
 class BulkOptions(EngineOptions):
-    """The same for annotation into a folder."""
+    """Options for annotation into a folder."""
 
     workers: Annotated[
         int | None,

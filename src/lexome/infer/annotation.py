@@ -1,4 +1,4 @@
-"""annotate and link: documents of any format, or bare texts, get mentions or ids, in one file or one by one."""
+"""annotate and link: predicts mentions in texts and documents of any format, or gives ids to existing mentions."""
 
 import glob
 import re
@@ -159,9 +159,9 @@ class AnnotationCounts:
 
 
 class InputFiles:
-    """The files of one pass: how they are read, and what was read, skipped and changed, in `tally`.
+    """The input files of one pass and how they are read; `tally` counts what was read, skipped and changed.
 
-    Bad documents go to `rejects`, or raise where there is none.
+    Bad documents are written to `rejects`; without it, the first one raises.
     """
 
     def __init__(
@@ -228,7 +228,7 @@ class InputFiles:
 
 
 class Annotation:
-    """One pass of an annotator over inputs: `documents` yields them, or `write` writes them; counts are attributes.
+    """One pass of an annotator over inputs: `documents` yields the results, or `write` writes them to a file.
 
     `texts` come before the documents of the files. With `lines`, each line of a plain text file is a document.
     """
@@ -268,7 +268,7 @@ class Annotation:
         return {**self.counts.as_dict(), **self.inputs.as_dict(), **self.counts.throughput(self.seconds)}
 
     def explain_relations(self, doc: Document) -> list[RelationExplanation]:
-        """Why the annotated document has its relations, and which pairs came near."""
+        """Why the annotated document has its relations, and which pairs are almost related."""
         return self.annotator.explain_selected_relations(doc, self.selection)
 
     def explain(self, doc: Document) -> list[Candidate]:
@@ -301,7 +301,7 @@ def annotate(annotator: Annotator, docs: Iterable[Document], tally: Tally, selec
     documents in which the models have nothing to relate or to answer.
     """
     predicted = _predictable_labels(annotator, selection)
-    # Those that the documents must bring, as no model finds any.
+    # Types that the documents must have already, if no model predicts mentions.
     needed = frozenset[str]().union(*(model.task.input_types for model in annotator.models))
     needed = frozenset() if any(model.types for model in annotator.models) else needed
 
@@ -349,7 +349,7 @@ def _predictable_labels(annotator: Annotator, selection: Selection) -> frozenset
 # Whether a text looks English: the models are trained on English
 
 
-# The most frequent short words, which no English abstract lacks and hardly any other language shares.
+# Frequent short words that every English abstract has and hardly any other language shares.
 _ENGLISH_WORDS = """
 the of and to with for was were is are that by from at which this as have been not be or we these an it on
 """
@@ -369,20 +369,20 @@ _ENGLISH, _OTHERS = (
 )
 _WORD = re.compile(r"[^\W\d_]+")
 _LATIN = re.compile(r"[A-Za-zÀ-ɏͰ-Ͽ]+")  # with Greek letters, which names of genes and isoforms have
-# In a text of a few words, these say nothing: they are English too, or names.
+# In a text of a few words these are ambiguous: they are also English words, or parts of names.
 _AMBIGUOUS_WORDS = "die do no as per para son den des men um la le en de van os el"
 MAX_CHARACTERS = 4000
 MIN_WORDS = 20
-# Of a shorter text, the language cannot be told.
+# The language of a shorter text cannot be identified.
 MIN_SENTENCE_WORDS = 5
-# Names are found by their context, which shorter texts do not have.
+# Shorter texts lack the context by which names are recognized.
 MIN_CONTEXT_WORDS = 4
 
 
 def looks_foreign(doc: Document) -> bool:
-    """Whether a document is most likely not English: by its script, or by its short words.
+    """Whether a document is most likely not English, by its script or by its frequent short words.
 
-    Lists of names and very short texts have neither; they do not.
+    Lists of names and very short texts never look foreign.
     """
     text = _beginning(doc)
     words = _WORD.findall(text)
@@ -441,7 +441,7 @@ def describe_concerns(docs: Sequence[Document]) -> list[str]:
     return [f"{count:,} of {len(docs):,} documents: {sentence}" for sentence, count in concerns.items()]
 
 
-# link: mentions that documents already have get the ids of their concepts; no model runs
+# link: gives concept ids to the mentions that documents already have, without running a model
 
 # The format of lists and tables of names, and the formats of tables, whose rows are names where nothing is annotated.
 NAMES = "names"
@@ -450,9 +450,13 @@ NAME_TABLES = ("csv", "tsv", "xlsx")
 
 @dataclass(slots=True)
 class LinkCounts:
-    """Mentions by type: linked, without an id that is likely enough, with the id they had, without a dictionary.
+    """Numbers of mentions by type.
 
-    Those that `find` found by their names are also among the linked ones.
+    found          found by the names of a dictionary; they are also counted as linked
+    linked         with a new id
+    abstained      whose best candidate was too improbable
+    kept           with the id that they had before
+    no_dictionary  of types that no dictionary has
     """
 
     documents: int = 0
@@ -469,10 +473,10 @@ class LinkCounts:
 
 
 class Linking:
-    """One pass of the linker over files: `documents` yields them, `write` writes them; counts are attributes.
+    """One pass of the linker over files: `documents` yields the results, or `write` writes them to a file.
 
-    Mentions of `types`, by default all, get ids; those that have some keep them unless `overwrite`. Each row of a table
-    of names is a mention, and with `names_type`, their type where the table has none, each line of a plain text file.
+    Mentions of `types`, by default of all, get ids; existing ids are kept unless `overwrite`. Each row of a table of
+    names is a mention. `names_type` is the type of names without one; with it, so is each line of a plain text file.
     """
 
     def __init__(
@@ -556,7 +560,7 @@ class Linking:
 
 
 def _sources(file: Path) -> Iterator[Source]:
-    """The file, or the files in an archive, to look at before they are read; standard input is read but once."""
+    """The file, or the files in an archive, for inspection before reading; standard input can be read only once."""
     return iter(()) if file == STANDARD_INPUT else open_sources(file, Tally())
 
 

@@ -197,7 +197,7 @@ class Model:
     def _refine(
         self, doc: Document, examples: Sequence[Example], logits: Sequence[Floats], selection: Selection
     ) -> Refined | None:
-        """What the model's rules make of its predictions; None where it has none to apply."""
+        """The predictions after the model's rules; None if there are no rules to apply."""
         main = [type_ for type_ in self.types if type_ not in self.extra]
         refinement = Refinement.of(main, self.settings.rules, selection)
         if refinement is None:
@@ -235,7 +235,7 @@ class Model:
         return candidates
 
     def explain_relations(self, doc: Document, selection: Selection) -> list[RelationExplanation]:
-        """The relations of an annotated document that this model predicts, and the pairs that came near."""
+        """The relations of an annotated document that this model predicts, and pairs that are almost related."""
         if self.task.loss != "pairs":
             return []
         split = with_sentences(doc)
@@ -389,11 +389,11 @@ TEXT_ID = "text"
 # Documents per thread that are submitted before the first result is awaited, so that no thread is idle.
 PREFETCH = 2
 
-# With a device, this many groups of documents are with it while another one is decoded.
+# Groups of documents that a device is given ahead of the one that is being decoded.
 AHEAD = 2
 
-# On one thread, this many documents are encoded, then run, then decoded. A run leaves nothing that encoding and
-# decoding need in the core's cache (docs/decisions/0010-inference.md).
+# On one thread, this many documents are encoded, then run, then decoded: running the model evicts the data of encoding
+# and decoding from the core's cache (docs/decisions/0010-inference.md).
 GROUP = 4
 
 
@@ -411,7 +411,7 @@ class Annotator:
     """
 
     def __init__(self, models: Sequence[Model], concepts: Concepts | None = None, *, batch_tokens: int = 0) -> None:
-        # Of a device that needs batches; `annotate` may set another.
+        # Set for a device, which needs batches.
         self.batch_tokens = batch_tokens
         # Later kinds read what earlier ones predict.
         ordered = sorted(models, key=lambda model: ORDER.index(model.kind))
@@ -473,11 +473,11 @@ class Annotator:
         without_rules: Collection[str] = (),
         relation_types: Collection[str] | None = None,
     ) -> Selection:
-        """Which predictions to keep; UsageError for a type that no model predicts."""
+        """A selection of predictions; UsageError for a type that no model predicts."""
         return self.resolve(SelectionRequest(types, min_score, overlaps, without_rules, relation_types))
 
     def resolve(self, request: SelectionRequest) -> Selection:
-        """What is selected of the predictions of these models; UsageError for a type that no model predicts."""
+        """The selection that a request means for these models; UsageError for a type that no model predicts."""
         floors = {type_: score for model in self.models for type_, score in (model.settings.min_scores or {}).items()}
         return select(request, default=self.types, extra=self.extra_types, relations=self.relation_types, floors=floors)
 
@@ -619,7 +619,7 @@ class Annotator:
         min_score: MinScore | None = None,
         relation_types: Collection[str] | None = None,
     ) -> list[RelationExplanation]:
-        """Why an annotated document has its relations: evidence, other labels, and pairs that came near."""
+        """Why an annotated document has its relations: evidence, other labels, and pairs that are almost related."""
         return self.explain_selected_relations(doc, self.select(min_score=min_score, relation_types=relation_types))
 
     def explain_selected_relations(self, doc: Document, selection: Selection) -> list[RelationExplanation]:
@@ -628,7 +628,7 @@ class Annotator:
         return [one for model in models for one in model.explain_relations(doc, selection)]
 
     def explain_concepts(self, doc: Document) -> "dict[str, Explanation]":
-        """Why the mentions of an annotated document have their ids and which others were near, by span id."""
+        """Why the mentions of an annotated document have their ids, with other candidates, by span id."""
         return self.concepts.explain(doc) if self.concepts is not None else {}
 
     def _in_order(

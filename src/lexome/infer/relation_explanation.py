@@ -1,4 +1,4 @@
-"""Why two entities of a document are related, or not: the mentions and sentences that say so, and other labels."""
+"""Explains why two entities of a document are related, or not: mentions, sentences and probabilities of labels."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -8,16 +8,16 @@ from lexome.document import Argument, Document, Range, Relation, Span
 from lexome.infer.selection import Selection
 from lexome.tasks.document_relation import EntityKey, PairScores, key_arguments
 
-# Probability of its best label that a pair without a relation needs to be explained, and mention pairs that are shown.
+# Unrelated pairs are listed from this probability of their best label on; and the number of mention pairs shown.
 NEAR = 0.1
 MAX_EVIDENCE = 3
-# In the text of evidence, which leaves out what is between two sentences.
+# Stands for the text between two sentences of evidence.
 BETWEEN_SENTENCES = " ... "
 
 
 @dataclass(frozen=True, slots=True)
 class RelationEvidence:
-    """Two mentions that stand for the sides of a relation, their sentences, and its probability by them alone."""
+    """One mention of each side of a relation, their sentences, and the probability from these two mentions alone."""
 
     first: Range
     second: Range
@@ -37,12 +37,12 @@ class RelationEvidence:
 
 @dataclass(frozen=True, slots=True)
 class RelationExplanation:
-    """What a model says of two entities; `probabilities` are uncalibrated, None being no relation.
+    """A model's prediction for two entities. `probabilities` are uncalibrated; the key None means no relation.
 
     label     the predicted relation, or None
-    score     of the label, on the scale of the relations' scores; where there is none, the probability of the best one
+    score     of the label, on the scale of the relations' scores; without a label, the probability of the best one
     reason    why the relation is not in the result, or None
-    evidence  the mentions of the two, the most convincing first
+    evidence  pairs of mentions of the two, the most probable first
     """
 
     schema: str
@@ -64,7 +64,7 @@ class RelationExplanation:
 def explain_pair(
     doc: Document, scores: PairScores, selection: Selection, *, calibrate: Callable[[str, float], float]
 ) -> RelationExplanation:
-    """What is said of two entities of a document with sentences; `calibrate` maps the probability of a label."""
+    """The explanation of a pair in a document with sentences; `calibrate` maps the probability of a label."""
     spans = {span.id: span for span in doc.spans}
     sentences = [sentence for passage in doc.passages for sentence in passage.sentences]
 

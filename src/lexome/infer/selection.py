@@ -39,7 +39,7 @@ ALL_RULES = "all"
 
 @dataclass(frozen=True, slots=True)
 class SelectionRequest:
-    """Which predictions are wanted, by the names that a user gives; None means the default of the models.
+    """Which predictions a user requests, by name; None means the default of the models.
 
     types            mention types; by default all but those that are predicted only on request
     min_score        minimum score of mentions and relations; by default the models' own
@@ -47,7 +47,7 @@ class SelectionRequest:
     without_rules    rules that are switched off
     relation_types   types of relations; by default all
 
-    `Annotator.resolve` makes a Selection of it, which knows the types of the models.
+    `Annotator.resolve` turns it into a Selection, which knows the types of the models.
     """
 
     types: Collection[str] | None = None
@@ -59,7 +59,7 @@ class SelectionRequest:
 
 EVERYTHING = SelectionRequest()
 
-# What users look for under a name of their own, and the type that has it.
+# Other names of types, and the type that covers each.
 _COVERED_BY = {
     "protein": "Gene",
     "drug": "Chemical",
@@ -76,7 +76,7 @@ class Selection:
 
     overlaps         None: a model with rules resolves them, others do not
     without_rules    rules that are switched off, or "all"
-    unwanted         relation types that models know and are not to predict: a document keeps its own
+    unwanted         relation types that the models know but should not predict; documents keep their own relations
     """
 
     types: tuple[str, ...]
@@ -158,10 +158,10 @@ def select(
     relations: Sequence[str] = (),
     floors: Mapping[str, float] | None = None,
 ) -> Selection:
-    """The selection of what is requested, by default of all `default` types but none of `extra`.
+    """The selection for a request, by default of all `default` types and of no `extra` ones.
 
     UsageError if a type is unknown. `relations` are the types of relations that models predict. `floors` are the
-    models' own minimum scores, which hold for the types that the request does not name.
+    models' own minimum scores, which apply to types without one in the request.
     """
     types, min_score = request.types, request.min_score
     overlaps = parse_overlaps(request.overlaps)
@@ -185,7 +185,7 @@ def select(
 
 
 def _unwanted(wanted: Collection[str] | None, relations: Sequence[str]) -> frozenset[str]:
-    """The relation types that models predict and are not wanted; UsageError for one that no model predicts."""
+    """The relation types of the models that are not requested; UsageError for one that no model predicts."""
     if wanted is None:
         return frozenset()
     if not relations:
@@ -217,7 +217,7 @@ def parse_rules(names: Collection[str]) -> frozenset[str]:
 
 
 def match_case(names: Sequence[str], known: Collection[str]) -> tuple[str, ...]:
-    """The names in the spelling of the known types: gene is Gene, unless a type is called gene too."""
+    """The names in the spelling of the known types: gene becomes Gene, unless there is also a type gene."""
     spellings: dict[str, list[str]] = {}
     for type_ in dict.fromkeys(known):
         spellings.setdefault(type_.casefold(), []).append(type_)
@@ -292,7 +292,7 @@ def _require_known(names: Sequence[str], default: Sequence[str], extra: Sequence
     raise UsageError(message, code="unknown-type", value=unknown[0])
 
 
-# What the rules of a model make of its mentions
+# Mentions after a model's rules
 
 # Name of the attribute of mentions that a rule added; its value is the rule.
 RULE_ATTRIBUTE = "rule"
@@ -311,7 +311,7 @@ class Refinement:
 
     @classmethod
     def of(cls, types: Sequence[str], rules: Collection[str] | None, selection: Selection) -> "Refinement | None":
-        """What a selection leaves of a model's rules; None where nothing is to be done."""
+        """The rules of a model that a selection enables; None if there is nothing to do."""
         enabled = tuple(rule for rule in RULES if rule in (rules or ()) and selection.enables(rule))
         resolve = selection.overlaps == "resolve" or (selection.overlaps is None and rules is not None)
         if not (enabled or resolve) or not any(type_ in types for type_ in selection.types):
@@ -321,7 +321,7 @@ class Refinement:
 
 @dataclass(frozen=True, slots=True)
 class Refined:
-    """The document with selected mentions, and why mentions that the model predicted are not among them."""
+    """The document with the selected mentions, and the reasons why others that the model predicted were dropped."""
 
     doc: Document
     reasons: dict[Key, str]
@@ -428,7 +428,7 @@ def made_by_rule(doc: Document) -> Iterator[tuple[Span, str]]:
 
 
 class Layout:
-    """The passages of a document as one text, with line breaks between them, however far apart they are."""
+    """The passages of a document joined by line breaks into one text, and the mapping of offsets between the two."""
 
     def __init__(self, doc: Document) -> None:
         self.text = "\n".join(passage.text for passage in doc.passages)

@@ -1,6 +1,6 @@
-"""Models whose packed sequences are run by a function here, or by another process that holds a device.
+"""Models that run packed sequences through a function, such as a connection to the process that holds a device.
 
-T tokens of all sequences of a batch, without padding; S sequences; C labels that were asked for
+T tokens of all sequences of a batch, without padding; S sequences; C requested labels
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -18,28 +18,28 @@ from lexome.errors import CheckpointError, UsageError
 from lexome.infer.annotator import Model
 from lexome.infer.predictor import TOKENIZER, Predictor, TokenCounter, TokenIds, read_settings
 from lexome.infer.tokenizer import open_tokenizer
-from lexome.tasks.task import Floats
+from lexome.tasks.task import Floats, fill
 
 Columns = tuple[int, ...]
-"""Of the labels, those whose logits are asked for."""
+"""The labels whose logits are requested, by index."""
 
 RunPacked = Callable[[NDArray[np.int32], NDArray[np.int32], Columns], Floats]
 """Ids of all tokens, the length of each sequence, and the columns to return: to logits (T, C), fp16 or fp32."""
 
 
 class PackedPredictor(Predictor):
-    """The predictor of a token classifier that runs packed sequences, elsewhere or on a device."""
+    """The predictor of a token classifier whose packed sequences are run by a function."""
 
     def __init__(self, folder: Path, run: RunPacked, columns: Columns) -> None:
         self.folder, self.settings = folder, read_settings(folder)
         self.tokenizer = open_tokenizer(folder / TOKENIZER)
-        # The work is done elsewhere.
+        # The model itself runs elsewhere.
         self.threads = 1
         self._run_packed, self._columns = run, columns
         self._counter = TokenCounter()
 
     def single_threaded(self) -> Predictor:
-        """Itself: several threads may send it sequences."""
+        """Itself, since several threads may use it."""
         return self
 
     def logits(
@@ -52,27 +52,15 @@ class PackedPredictor(Predictor):
     ) -> list[Floats]:
         """Logits (T, C) of each sequence, in batches of up to `batch_tokens`, without padding."""
         logits: list[Floats] = []
-        for start, end in _fill(list(map(len, rows)), batch_tokens):
-            lengths_S = np.array([len(row) for row in rows[start:end]], np.int32)
+        for part in fill(range(len(rows)), list(map(len, rows)), batch_tokens):
+            lengths_S = np.array([len(rows[index]) for index in part], np.int32)
             if not 0 < lengths_S.min() <= lengths_S.max() <= self.settings.max_tokens:
                 message = f"a sequence of {lengths_S.max():,} tokens; expected 1 to {self.settings.max_tokens:,}."
                 raise UsageError(message, code="invalid-length", value=int(lengths_S.max()))
-            ids_T = np.concatenate(rows[start:end]).astype(np.int32)
+            ids_T = np.concatenate([rows[index] for index in part]).astype(np.int32)
             self._counter.add(len(ids_T))
             logits += np.split(self._run_packed(ids_T, lengths_S, self._columns), np.cumsum(lengths_S)[:-1])
         return logits
-
-
-def _fill(lengths: Sequence[int], limit: int) -> list[tuple[int, int]]:
-    """Consecutive ranges of sequences, none of more than `limit` tokens unless a single sequence is longer."""
-    ranges: list[tuple[int, int]] = []
-    start = tokens = 0
-    for number, length in enumerate(lengths):
-        if number > start and tokens + length > limit:
-            ranges.append((start, number))
-            start, tokens = number, 0
-        tokens += length
-    return [*ranges, (start, len(lengths))] if lengths else []
 
 
 @dataclass(frozen=True, slots=True)

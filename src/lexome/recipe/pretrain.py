@@ -161,7 +161,7 @@ class TrainingRecipe(Recipe):
     )
     resume_from: Path | None = Field(
         default=None,
-        description="`out` of a finished run with the same recipe but for its length and schedule: go on from its end.",
+        description="Lengthen a finished run: its `out`. The recipes may differ in length and schedule only.",
     )
     device: Device = Field(default="auto", description="auto: the GPU, where there is one.")
     precision: Literal["auto", "fp32", "autocast", "bf16"] = Field(

@@ -1,7 +1,7 @@
-"""ask: a question to an index or to documents: passages are found, read by a model, and answers placed in the text.
+"""ask: answers a question from an index or from documents: finds passages, and has a model extract answers from them.
 
-Without a reader there are no answers: the sentences that share most with the question are given as evidence, and
-nothing else is claimed.
+Without such a model, a reader, there are no answers but only evidence: the sentences that share most words with the
+question.
 """
 
 import math
@@ -86,18 +86,18 @@ class FoundAnswer:
 
 @dataclass(frozen=True, slots=True)
 class AskResult:
-    """Answers, best first; none without a reader, or where it does not know.
+    """Answers, best first; none without a reader, or if it does not know.
 
     form             factoid, list or yesno
-    reader           the name of the model that read; None: nothing was read, `evidence` is all there is
+    reader           the name of the reader; None: no model was run, and there is only `evidence`
     calibrated       whether probabilities were fitted on held-out questions of this form
-    min_probability  the least probability with which the reader knows: `answerable`, or without it `best`
-    best             the highest probability of any candidate, also where it was too low
-    answerable       the probability that the passages have an answer; None where it is not calibrated
-    coverage         the share of the question's terms, weighted by rarity, that one passage has: the largest
-    min_coverage     the least coverage of a question that is read; None where none is required
-    evidence         the sentences that share most with the question, best first
-    note             how far answers can be relied on, or what the evidence is; None for a probable answer
+    min_probability  answers are withheld if `answerable`, or without it `best`, is lower
+    best             the highest probability of any candidate, even if it was too low
+    answerable       the probability that the passages have an answer; None if it is not calibrated
+    coverage         the largest fraction of the question's terms, weighted by rarity, that one passage has
+    min_coverage     passages are not read if `coverage` is lower; None if none is required
+    evidence         the sentences that share most words with the question, best first
+    note             how reliable the answers are, or what the evidence is; None for a probable answer
     """
 
     question: str
@@ -137,7 +137,7 @@ class AskResult:
 
     @property
     def is_uncovered(self) -> bool:
-        """Whether the passages have too little of the question to be read."""
+        """Whether the passages were not read because they cover too little of the question."""
         return self.coverage is not None and self.min_coverage is not None and self.coverage < self.min_coverage
 
     def as_dict(self) -> dict[str, Any]:
@@ -268,9 +268,9 @@ def ask(
 
 
 def coverage(index: Index, question: str, texts: Sequence[str]) -> float:
-    """How much of a question one of these texts has: the share of its terms there, weighted by rarity in the index.
+    """The largest fraction of a question's terms, weighted by their rarity in the index, that one of the texts has.
 
-    A term that no passage has weighs as much as one that a single passage has: how rare it is in general is unknown.
+    A term that no passage has gets the weight of a term in one passage, since its rarity in general is unknown.
     """
     rarity = index.rarity(query_terms(question))
     most = index.rarity_of(1)
@@ -281,19 +281,19 @@ def coverage(index: Index, question: str, texts: Sequence[str]) -> float:
 
 
 def min_coverage(passages: int) -> float:
-    """The least coverage of a question in an index of so many passages: 0.2 up to 30, then growing to 0.4 at 3,000.
+    """The minimum coverage of a question in an index of so many passages: 0.2 up to 30, growing to 0.4 at 3,000.
 
-    The more passages, the more of a question one of them has by chance. On the factoid and list questions of BioASQ 4b
-    to 6b, this withholds 2 to 8% of the answers that documents have, and from 83% (in 5 documents) to about a third (in
-    500 and more) of the others: LOG.md, 2026-11-19.
+    The more passages there are, the more of a question one of them has by chance. On the factoid and list questions of
+    BioASQ 4b to 6b, this withholds 2 to 8% of the answers that documents have, and from 83% (in 5 documents) to about a
+    third (in 500 and more) of the others: LOG.md, 2026-11-19.
     """
     return min(0.4, max(0.2, 0.05 + 0.1 * math.log10(max(1, passages))))
 
 
 def threshold_of(reader: Model, form: Form) -> tuple[float, bool]:
-    """The least probability with which a reader knows, and whether it is that of any answer, not of the best one.
+    """A reader's threshold, and whether it applies to the probability that there is an answer instead of the best one.
 
-    It was fitted at export, or else is stated by the reader's task, or by the form.
+    It was fitted at export; otherwise it is that of the reader's task, or a default for the form of question.
     """
     fitted = (reader.settings.min_scores or {}).get(form)
     if fitted is not None:

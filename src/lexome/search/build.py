@@ -1,7 +1,7 @@
-"""index: documents of any format into an index, in batches that are committed whole.
+"""index: writes documents of any format to an index, in batches that are committed as a whole.
 
-The index mirrors its inputs: run again, it reads new and changed files, drops removed ones, and leaves the others. A
-run that is killed resumes after its last batch, in the middle of a file if need be, and finds the same in the end.
+The index mirrors its inputs: a second run reads new and changed files, drops removed ones, and leaves the others. A
+killed run resumes after its last batch, even in the middle of a file, and ends with the same index.
 """
 
 import json
@@ -36,10 +36,10 @@ BATCH = 1000
 # Batches are merged when a query would read this many rows per term.
 MERGED_BATCHES = 64
 
-# Longer passages, such as a plain text file, are cut at sentence ends: an answer has to be read where it stands.
+# Longer passages, such as a plain text file, are cut at sentence ends, into passages that can be shown and read.
 PASSAGE_CHARACTERS = 3000
 
-# Found by concept, but not by their words: headings are in `section`, and a reference has the words of another paper.
+# Passages of these kinds are found by concept only: headings are in `section`, and references have others' words.
 WORDLESS_KINDS = frozenset({"title", "heading", "reference", "formula", "code"})
 
 NO_YEAR = 0
@@ -99,8 +99,8 @@ def index(
 ) -> IndexResult:
     """Make or update the index in the folder `out`; with `embed`, an exported encoder, also the passages' vectors.
 
-    An index made with other settings or another encoder is refused, or with `redo` made anew. Bad documents of all its
-    files, also of those that earlier runs read, are in `rejects`; without it the first one raises.
+    An index made with other settings or another encoder is refused, or rebuilt with `redo`. Bad documents of all files,
+    including those read by earlier runs, are written to `rejects`; without it, the first one raises.
     """
     inputs, out = as_paths(inputs), Path(out)
     embed, rejects = (None if path is None else Path(path) for path in (embed, rejects))
@@ -190,7 +190,7 @@ def _open(out: Path, settings: Mapping[str, Any], *, redo: bool) -> sqlite3.Conn
 
 
 def _plan(connection: sqlite3.Connection, files: Mapping[str, tuple[Path, ...]], result: IndexResult) -> list[_Input]:
-    """The files to read, after those that are gone or have changed were removed from the index."""
+    """Remove deleted and changed files from the index; returns the files to read."""
     known = {
         name: (id_, identity, documents, bool(complete))
         for id_, name, identity, documents, complete in connection.execute(
@@ -253,7 +253,7 @@ def _index_files(
     rejects: Path | None,
     show: bool,
 ) -> None:
-    """Read the files and write their documents, `batch` at a time; a file in `rejects` for each with bad ones."""
+    """Read the files and write their documents, `batch` at a time; bad ones of each file go to a file in `rejects`."""
     tally = result.tally
     total = sum(path.stat().st_size for one in todo for path in one.files if path.is_file())
     options: dict[str, object] = {"per": "line"} if lines else {}
@@ -402,7 +402,7 @@ def cut_passage(passage: Passage) -> Iterator[Range]:
 def _mention_rows(
     spans: Iterable[Span], rows: Sequence[tuple[int, int, int]]
 ) -> Iterator[tuple[int, int, int, str, str]]:
-    """A row for each mention and concept; of a mention over a cut, in the passage where its first letter is."""
+    """A row for each mention and concept; a mention across a cut is in the passage of its first letter."""
     ordered = sorted(spans, key=lambda span: span.start)
     place = 0
     for span in ordered:

@@ -42,7 +42,7 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """What a passage has to have: mentions of all concepts and all types, a year of the range, one of the journals."""
+    """Conditions on passages: mentions of all concepts and all types, a year in the range, one of the journals."""
 
     concepts: tuple[str, ...] = ()
     types: tuple[str, ...] = ()
@@ -93,8 +93,8 @@ class Hit:
 
     file        the input the document came from
     passage     number of the passage in its document, from 1
-    highlights  where the passage has a word of the query, or a mention that was asked for
-    mentions    those of the passage that have a concept or type that was asked for
+    highlights  ranges of the query's words and of mentions with a requested concept or type
+    mentions    the passage's mentions with a requested concept or type
     score       of BM25, a cosine, or a reciprocal rank fusion; comparable within one search only
     """
 
@@ -118,8 +118,8 @@ class Hit:
 class SearchResult:
     """The best passages, how many were found in all, and how they were ranked.
 
-    concepts  the ids of concepts that were asked for by name
-    note      what in the query looks like syntax, and has no meaning
+    concepts  the ids of concepts that were given by name
+    note      parts of the query that look like syntax, which is ignored
     """
 
     query: str
@@ -145,7 +145,7 @@ class Index:
     def __init__(self, connection: sqlite3.Connection, folder: Path, *, encoder: Path | None = None) -> None:
         self.folder = folder
         self._connection, self._encoder = connection, encoder
-        # One search at a time: an update replaces what all of it is computed from.
+        # One search at a time: an update replaces the arrays that a search computes with.
         self._lock, self._searching = threading.Lock(), threading.RLock()
         with storage.database_errors(folder), storage.unexpected_values(folder):
             if not self._load():
@@ -185,7 +185,7 @@ class Index:
         return int(self._connection.execute("PRAGMA data_version").fetchone()[0])
 
     def _refresh(self) -> None:
-        """Take over an update that is complete. While it runs, passages are those of before, without removed ones."""
+        """Load an update if it is complete; until then, searches see the previous passages except removed ones."""
         with self._lock, storage.database_errors(self.folder), storage.unexpected_values(self.folder):
             if self._data_version() == self._seen or not self._load():
                 return
@@ -199,7 +199,7 @@ class Index:
         connection = storage.connect(folder)
         try:
             index = cls(connection, folder, encoder=None if encoder is None else Path(encoder))
-            # An encoder is wrong where there are no vectors, or where it is another one: not only when it is used.
+            # A wrong encoder is reported now, and not by the first search by vectors.
             if encoder is not None:
                 index._check_encoder()
             return index
@@ -269,11 +269,11 @@ class Index:
         method: Method | None = None,
         timeout_s: float | None = None,
     ) -> SearchResult:
-        """The best passages for a query, of those that pass the filters; without a query, all that pass, in order.
+        """The best passages for a query among those that pass the filters; without a query, all that pass.
 
-        The query is plain words, in which nothing is syntax. A passage has to mention every concept, which is an id or
-        a name, and every type. By default passages are ranked by words and vectors if the index has vectors, else by
-        words. `limit` 0 gives all.
+        The query is plain words without syntax. A passage has to mention every concept, given by id or name, and every
+        type. By default, passages are ranked by words and vectors if the index has vectors, else by words. `limit` 0
+        returns all.
         """
         filters = Filters(as_names(concepts), as_names(types), years, as_names(journals))
         _check_query(query, filters, limit)
@@ -306,9 +306,9 @@ class Index:
         return SearchResult(query, chosen, total, hits, named, describe_syntax(query))
 
     def _concept_named(self, name: str) -> str:
-        """The id of the concept with this name that most mentions have; UsageError where none has it.
+        """The id of the concept with this name that has the most mentions; UsageError if there is none.
 
-        Names are those of Lexome's dictionaries and, for others, those in the texts.
+        Names are looked up in Lexome's dictionaries, then among the mentions in the texts.
         """
         terms = default_index()
         ids = list(dict.fromkeys(terms.concept(match.concept).id for match in terms.find(name.strip())))
@@ -388,7 +388,7 @@ class Index:
         return vectors.nearest(vectors.embed(query), FUSED, ids)
 
     def _in_order(self, allowed: Mask | None, filters: Filters) -> list[tuple[int, float]]:
-        """All passages that pass the filters, those first that mention most of what was asked for."""
+        """All passages that pass the filters, those with the most mentions of requested concepts and types first."""
         assert allowed is not None
         counts = np.zeros(len(allowed), np.int64)
         for column, values in (("concept", filters.concepts), ("type", filters.types)):

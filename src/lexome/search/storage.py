@@ -126,14 +126,14 @@ def read_meta(connection: sqlite3.Connection) -> dict[str, Any]:
 
 
 def write_meta(connection: sqlite3.Connection, values: dict[str, Any]) -> None:
-    """Set some of them, in the current transaction."""
+    """Set some settings or states, in the current transaction."""
     rows = [(key, json.dumps(value)) for key, value in values.items()]
     connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", rows)
 
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """All changes inside are made, or none."""
+    """A transaction: all changes inside are made, or none."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -146,7 +146,7 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 @contextmanager
 def only_writer(folder: Path) -> Iterator[None]:
-    """Hold the index for writing; SearchIndexError if another process does. A killed writer lets go of it."""
+    """Lock the index for writing; SearchIndexError if another process has. The lock of a killed process is released."""
     lock = sqlite3.connect(folder / LOCK, isolation_level=None, timeout=0)
     try:
         lock.execute("BEGIN EXCLUSIVE")
@@ -179,7 +179,7 @@ def damaged(folder: Path, problem: object = None) -> SearchIndexError:
 def unexpected_values(folder: Path) -> Iterator[None]:
     """SearchIndexError where a valid database has values of other kinds than Lexome writes.
 
-    Wrap nothing but what computes with them: an error of another origin would be called damage, too.
+    Wrap only code that computes with these values: any other error would be reported as damage, too.
     """
     try:
         yield

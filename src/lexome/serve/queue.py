@@ -1,6 +1,6 @@
 """One queue for all clients: threads take one window of text at a time, from each request in turn.
 
-A request of a thousand documents, or of one document with a thousand windows, so has one place in the round-robin and
+So a request of a thousand documents, or of one document with a thousand windows, has one place in the round-robin and
 not a thousand, and a short text never waits for all of a long one.
 """
 

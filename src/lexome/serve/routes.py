@@ -107,8 +107,8 @@ async def annotate(
 
     The body is JSON with `text` or `documents`; or a file of any format, given as `from`, or detected from `name` and
     the first bytes. Mentions of the selected types replace those of the documents and get the ids of their concepts;
-    `concepts` of the response has names and pages of these. If `types` is empty, no model is
-    run: the documents are only converted to another format.
+    `concepts` of the response has names and pages of these. If `types` is empty, no model runs, and the documents are
+    only converted to another format.
     """
     service = service_of(request)
     # A misspelled min-score would otherwise have no effect, without notice.
@@ -242,7 +242,7 @@ MAX_HITS, MAX_FILTERS = 100, 20
 
 
 class Filtered(BaseModel):
-    """Which index is searched, and what its passages have to have."""
+    """The index to search, and conditions on its passages."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 

@@ -26,7 +26,7 @@ class ConceptPage(BaseModel):
 
 
 class Annotated(BaseModel):
-    """Annotated documents, the concepts of their mentions by id, and texts on which models do badly."""
+    """Annotated documents, the concepts of their mentions by id, and notes on texts that models read badly."""
 
     documents: list[Document]
     concepts: dict[str, ConceptPage]

@@ -98,7 +98,7 @@ LARGE_BODY_THREADS = 2
 
 @dataclass(frozen=True, slots=True)
 class RelationQuery:
-    """What a request says of relations: whether they are wanted (None: if a model is loaded), types, minimum score."""
+    """The relations that a request asks for: any at all (None: if a model is loaded), types and minimum score."""
 
     wanted: bool | None = None
     types: Sequence[str] | None = None
@@ -243,8 +243,8 @@ class Service:
     ) -> list[Document]:
         """The documents, annotated by the models of some kinds, or by all; with `types` empty, by none.
 
-        They end on the models that they begin with, whatever is reloaded meanwhile. Where mentions are predicted, they
-        are linked, and names of dictionaries found.
+        A reload does not change the models of documents in progress. If mentions are predicted, they are also linked,
+        and names of dictionaries are found.
         """
         models = self.models(*kinds) if types is None or types else []
         min_scores = self._check_relations(relations, min_score, types)
@@ -309,7 +309,7 @@ class Service:
         async with self._reloading:
             try:
                 annotator = await asyncio.to_thread(open_and_try)
-            # Whatever is wrong with new models, the service goes on with the old ones.
+            # Whatever is wrong with the new models, the service keeps the old ones.
             except Exception as error:
                 self.failed_reloads += 1
                 log.error("reload failed, the old models stay: %s", error)

@@ -764,6 +764,25 @@ def pair_example(
     return Example(ids, segments, starts, ends, targets, key)
 
 
+def fill(
+    indices: Sequence[int], lengths: Sequence[int], limit: int, *, sequences: int | None = None
+) -> list[list[int]]:
+    """Packs sequences in order into batches of at most `limit` tokens and `sequences` sequences; a longer one is alone.
+
+    >>> fill(range(4), [3, 2, 9, 1], 6)
+    [[0, 1], [2], [3]]
+    """
+    parts: list[list[int]] = []
+    room = 0
+    for index in indices:
+        if not parts or lengths[index] > room or len(parts[-1]) == sequences:
+            parts.append([])
+            room = limit
+        parts[-1].append(index)
+        room -= lengths[index]
+    return parts
+
+
 def whitespace_mask(text: str) -> NDArray[np.bool_]:
     """Whether each character of a text is white space.
 

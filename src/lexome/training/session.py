@@ -66,7 +66,7 @@ from lexome.training.trainer import (
 
 @dataclass(frozen=True, slots=True)
 class HeldOutSettings:
-    """How much held-out text is evaluated, with which masks, and whether the run cannot do without."""
+    """How much held-out text is evaluated, with which masks, and whether it is required."""
 
     tokens: int
     masking_rate: float
@@ -75,13 +75,13 @@ class HeldOutSettings:
 
 
 class ShardBatches:
-    """The steps of a run, of which each process gets its micro-batches, and the held-out batches.
+    """The steps of a run, with the micro-batches of this process, and the held-out batches.
 
     kind      of sequences: packed sentences, or pairs
     short     probability of a short sequence
-    repeat    how often an epoch has the text of a source
+    repeat    how often the text of a source occurs in an epoch
     views     how contrastive learning splits sequences in two
-    prefetch  steps that are prepared ahead
+    prefetch  number of steps prepared ahead
     """
 
     def __init__(
@@ -115,11 +115,11 @@ class ShardBatches:
     def steps(
         self, length: Length, position: Position, *, parallel: Parallel
     ) -> AbstractContextManager[Iterator[Step]]:
-        """Steps without end, from the position on, prefetched while the context is open."""
+        """Endless steps from a position, prefetched while the context is open."""
         count, plan = self.prefetch, self.plan
         ramps = plan.passes_ramp or plan.lengths_ramp or isinstance(plan.rate, Schedule)
         if parallel.mesh is not None and length.seconds is not None and ramps:
-            # A prefetching thread reads the time when it gets there, and in each process that is another one.
+            # A prefetching thread would read the clock at a different time in each process.
             count = 0
         return prefetch(self._steps(length, position, parallel), count)
 
@@ -204,11 +204,11 @@ LAST_GOOD = "last-good"
 # Checkpoint folders of the steps that the recipe names.
 CHECKPOINTS = "models"
 PLOT = "loss.png"
-# What may change between interrupting and resuming: paths, logging, and what does not change the result.
+# Keys that may change when a run is resumed: paths, logging, and others that do not affect the result.
 FREE = {"log", "card", "out", "shards", "parallel", "gradient_checkpointing"}
-# Tables and keys that the first edition did not have: runs without them are still recognized.
+# Tables and keys that the first edition lacked; they are not hashed while unset, so that its runs are recognized.
 ADDED_TABLES = {"embedding_distillation", "contrastive", "resume_from"}
-# What may differ from the run that another one lengthens.
+# Keys that may differ between a finished run and the run that lengthens it.
 LENGTHS = {"steps", "tokens", "epochs", "time_budget", "schedule", "resume_from"}
 
 
@@ -218,7 +218,7 @@ class Objective:
 
     start       the model that becomes the checkpoint folder
     module      what is trained and saved in states: start.model, or a module around it with more weights
-    loss        what is minimized; it calls the module it is given, which may be distributed over processes
+    loss        the training loss; it calls the module that it is given, which may be distributed over processes
     evaluation  the loss on held-out text, of the same module in evaluation mode
     scale       how much larger the loss is than masked language modeling alone, by its weights
     """
@@ -248,7 +248,7 @@ def run_training(
     what else its result depends on, such as a teacher's weights.
     """
     shards = open_shards(recipe.shards)
-    # The run that is gone on from is an input of this one.
+    # The run that this one continues is one of its inputs.
     origin = None if recipe.resume_from is None else origin_of(recipe, shards, inputs_sha256)
     identity = identity_of(recipe, shards, inputs_sha256 if origin is None else inputs_sha256 + origin.identity)
     if (run := finished(recipe.out, identity, recipe, free=FREE)) is not None:
@@ -265,7 +265,7 @@ def run_training(
             print(session.header(), file=sys.stderr, flush=True)
         try:
             with (
-                _folder_claimed(session),
+                _claim_folder(session),
                 stop_on_signal(announce=shown) as stop,
                 training_progress(recipe.stage, shown=shown) as show,
             ):
@@ -277,10 +277,10 @@ def run_training(
 
 
 @contextmanager
-def _folder_claimed(session: "Session") -> Iterator[None]:
-    """The folder belongs to this run, from before the first step on.
+def _claim_folder(session: "Session") -> Iterator[None]:
+    """Claim the output folder for this run before its first step.
 
-    A run that fails without a saved state, most often for lack of memory, releases the folder to the fixed recipe.
+    If the run fails before a state is saved, usually for lack of memory, a corrected recipe may use the folder.
     """
     out = session.recipe.out
     if session.parallel.first:
@@ -294,7 +294,7 @@ def _folder_claimed(session: "Session") -> Iterator[None]:
 
 
 def identity_of(recipe: TrainingRecipe, shards: Shards, inputs_sha256: str = "") -> str:
-    """What a training state must have in common with the run that resumes it."""
+    """A hash that a training state must share with the run that resumes it."""
     settings = downgrade(recipe.model_dump(mode="json", exclude=FREE), recipe.stage)
     # Runs from before there was such a key resume.
     if not recipe.text.repeat:
@@ -306,7 +306,7 @@ def identity_of(recipe: TrainingRecipe, shards: Shards, inputs_sha256: str = "")
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The end of the run that another one goes on from: its last training state, and its identity."""
+    """The end of a run that another run continues: its last training state, and its identity."""
 
     state: Path
     identity: str
@@ -394,10 +394,10 @@ class Session:
         if states := list_states(folder):
             session.restore(states[-1])
         elif origin is not None:
-            session.go_on_from(origin)
+            session.continue_from(origin)
         return session
 
-    def go_on_from(self, origin: "Origin") -> None:
+    def continue_from(self, origin: "Origin") -> None:
         """Start where another run ended, with its metrics; UsageError where this run is not longer."""
         notes = self.trainer.restore(origin.state, identities=[origin.identity], seed=self.recipe.seed)
         self.evaluated = notes.get("measured")
@@ -412,7 +412,7 @@ class Session:
         self.parallel.wait()
 
     def _prepare(self, module: nn.Module) -> nn.Module:
-        """What to call instead of the module, which is moved, compiled and distributed over processes."""
+        """Move, compile and distribute the module over processes; returns the module to call in its place."""
         module.to(self.setting.device)
         sizes = self.parallel.sizes
         # FSDP2 keeps weights in float32 and computes in bfloat16 by itself.
@@ -430,11 +430,14 @@ class Session:
         return model
 
     def train(self, stop: StopSignal) -> Iterator[tuple[float, str]]:
-        """Train to the end, yielding after each step the fraction done and a message; Interrupted where asked to."""
+        """Train to the end, yielding the completed fraction and a message after each step.
+
+        A signal to stop saves the training state and raises Interrupted.
+        """
         trainer, parallel = self.trainer, self.parallel
         trainer.open_journal(self.recipe.out)
         with self.data.steps(trainer.length, trainer.position, parallel=parallel) as prepared:
-            # What is done once, finding the sequences and compiling, is done before time counts.
+            # One-time work, indexing the sequences and compiling, is done before the clock starts.
             first = [] if trainer.fraction >= 1 else [next(prepared)]
             if self.setting.compiled and first:
                 self.updater.warm_up(first[0])
@@ -452,7 +455,7 @@ class Session:
                 yield trainer.fraction, self._message()
 
     def _after_step(self, result: StepResult, *, last: bool, save: bool) -> None:
-        """Log, evaluate and save where it is time. Nothing is saved that was not checked to be finite."""
+        """Log, evaluate and save if due. A state is saved only if its weights are finite."""
         trainer, log, every = self.trainer, self.recipe.log, self.recipe.evaluation.every
         step = trainer.position.step
         if last or step % log.every == 0:
@@ -571,7 +574,7 @@ def _some(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
 
-# What a recipe says, as the parts of a run take it
+# From a recipe to the parts of a run
 
 
 def batches_of(recipe: TrainingRecipe, shards: Shards) -> ShardBatches:
@@ -681,7 +684,7 @@ def optimizer_settings(recipe: TrainingRecipe) -> OptimizerSettings:
 
 
 def setting_of(recipe: TrainingRecipe, device: torch.device) -> Setting:
-    """The recipe's setting; what it leaves open, the device decides."""
+    """The device and precision of a run; keys that are not set depend on the device."""
     on_gpu = device.type == "cuda"
     precision = recipe.precision if recipe.precision != "auto" else "autocast" if on_gpu else "fp32"
     return Setting(device, precision, recipe.compile if recipe.compile is not None else on_gpu)

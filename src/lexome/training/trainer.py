@@ -53,8 +53,8 @@ PATIENCE = 3
 
 Line = dict[str, Any]
 
-# The name in a line of each loss term, the term, and what it is the mean over: a count, or another
-# term. A new objective adds its rows here.
+# Metrics of loss terms: the name in a line, the term, and the count (or other term) that its sum is divided by.
+# A new objective adds its rows here.
 MEANS = (
     ("word_loss", "word_loss", "masked"),
     ("accuracy", "word_right", "masked"),
@@ -106,26 +106,26 @@ class Sums:
         return line
 
     def state(self) -> dict[str, Any]:
-        """What a training state keeps of it, for it may be saved between two lines."""
+        """The sums for a training state, which may be saved between two lines."""
         values = {name: torch.stack(values).cpu() for name, values in self.values.items()}
         return {"sums": values, "counts": dict(self.counts), "began_s": self.began_s}
 
     def restore(self, state: Mapping[str, Any], device: torch.device) -> None:
-        """Go on from what `state` returned."""
-        # The first edition kept one sum of each.
+        """Restore the sums that `state` returned."""
+        # The first edition stored a single sum of each.
         stored = {name: values.reshape(-1) for name, values in state["sums"].items()}
         self.values = {name: list(values.to(device).unbind()) for name, values in stored.items()}
         self.counts, self.began_s = dict(state["counts"]), state["began_s"]
 
 
 def means(sums: Mapping[str, float], counts: Mapping[str, int]) -> Line:
-    """Each loss term's sum over what it is counted by: mean losses and accuracies, as many as the loss has."""
+    """Mean losses and accuracies: the sum of each loss term divided by its count."""
     denominators = {**sums, **counts}
     return {name: sums[term] / max(1, denominators[count]) for name, term, count in MEANS if term in sums}
 
 
 class DivergenceWatch:
-    """Stops a run whose loss is not finite, or stays far above the lowest it had."""
+    """Stops a run whose loss is not finite, or stays far above its lowest value."""
 
     def __init__(self, *, threshold: float = math.inf) -> None:
         self.threshold, self.lowest, self.worse = threshold, math.inf, 0
@@ -239,7 +239,7 @@ def _lines(command: str) -> Callable[[float, str], None]:
         now = time.monotonic()
         if first is None:
             first = fraction, now
-        # What comes after the last step, evaluating and writing, may take long too, and must not look like a hang.
+        # Evaluation and writing after the last step may take long too, and must not look like a hang.
         if not (timer.due(now) or (fraction >= 1 and now - timer.began >= FIRST_LINE_S)):
             return
         left = ""
@@ -367,7 +367,7 @@ def restore_state(
 ) -> dict[str, Any]:
     """Load a state, saved by any number of processes, and return its notes. All processes call it.
 
-    With as many replicas as it was saved by, dropout continues bit-exactly. With another number it is seeded anew.
+    With the number of replicas it was saved by, dropout continues bit-exactly; with another number it is reseeded.
     """
     complete = parallel.from_first(lambda: verify_checksums(path, remedy=OLDER, code="damaged-state"))
     content = _read_state(path, identities, complete=complete)
@@ -403,7 +403,7 @@ def restore_state(
 
 @contextmanager
 def reading_run_file(path: Path) -> Iterator[None]:
-    """CheckpointError where the content of a state's run.pt is not what a run has written."""
+    """CheckpointError where the content of a state's run.pt was not written by a run."""
     try:
         yield
     except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
@@ -440,9 +440,9 @@ class _MetadataUnpickler(pickle.Unpickler):
 
 
 class StateReader(FileSystemReader):
-    """Reads a state without running code of it: torch's own reader unpickles .metadata, whatever that names.
+    """Reads a state without running code from it: torch's own reader would unpickle any object named in .metadata.
 
-    Entries other than tensors are refused, for torch unpickles their content too.
+    Entries other than tensors are refused, since torch would unpickle their content too.
     """
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
@@ -470,8 +470,8 @@ class StateReader(FileSystemReader):
 def named_tensors(model: nn.Module, optimizers: Optimizers) -> dict[str, Tensor]:
     """Every tensor of a run by name: trained weights, buffers, and the optimizer's state of each weight.
 
-    By names and not by numbers, as optimizers have it, so that nothing depends on groups or processes. Of weights in
-    bfloat16 it is the float32 master weights. The tensors are the run's own: loading into them is loading the run.
+    Optimizers number their weights; names do not depend on parameter groups or processes. For weights in bfloat16,
+    these are the float32 master weights. The tensors are not copies: loading into them restores the run.
     """
     named = dict(model.named_parameters())
     frozen = {name for name, weight in named.items() if not weight.requires_grad}
@@ -489,7 +489,7 @@ def named_tensors(model: nn.Module, optimizers: Optimizers) -> dict[str, Tensor]
 def gather_weights(model: nn.Module, optimizers: Optimizers, *, parallel: Parallel) -> dict[str, Tensor]:
     """The whole state dict in float32 on the CPU of the first process, for a Hugging Face folder; empty in the others.
 
-    All processes call it. One weight at a time is whole in each. The model may be a part of what is trained.
+    All processes call it, and each holds one full weight at a time. The model may be a part of the trained module.
     """
     master_of = {id(weight): master for weight, master in zip(optimizers.weights, optimizers.masters, strict=True)}
     trained = {name: master_of.get(id(weight), weight) for name, weight in model.named_parameters()}
@@ -516,7 +516,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _read_state(path: Path, identities: Collection[str], *, complete: bool) -> dict[str, Any]:
-    """What a state has besides tensors; `complete` says whether its files have been verified."""
+    """The content of a state besides tensors; `complete` says whether its files have been verified."""
     try:
         content: dict[str, Any] = torch.load(path / RUN_FILE, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises many kinds for a damaged file
@@ -565,7 +565,7 @@ def _generator_states(parallel: Parallel) -> list[tuple[Tensor, Tensor | None]]:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Where and how a run computes, with everything decided that its recipe leaves open."""
+    """Where and how a run computes, with a value for every key that its recipe leaves to the device."""
 
     device: torch.device
     precision: str
@@ -574,7 +574,7 @@ class Setting:
 
     @property
     def autocast(self) -> torch.dtype | None:
-        """The precision of products, where it is not that of the weights."""
+        """The precision of matrix products, if it differs from that of the weights."""
         return torch.bfloat16 if self.precision == "autocast" else None
 
 

@@ -10,9 +10,9 @@ from finetuning import class_documents, ner_documents
 
 from lexome.tasks.classify import Classes
 from lexome.tasks.ner import Ner
-from lexome.tasks.task import IGNORE_INDEX, Example, Frame
+from lexome.tasks.task import IGNORE_INDEX, Example, Frame, fill
 from lexome.training.finetune.examples import label_bias, label_counts, label_weights, oversampling
-from lexome.training.finetune.task_model import StepSize, epoch_order, fill, micro_batches, split_epoch
+from lexome.training.finetune.task_model import StepSize, epoch_order, micro_batches, split_epoch
 
 FRAME = Frame((1,), (2,), (2,), 32)
 

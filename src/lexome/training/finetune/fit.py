@@ -19,7 +19,7 @@ from lexome.errors import DivergedError, UsageError
 from lexome.models.encoder import Attention, Encoder, Packing, varlen_kernel_available
 from lexome.models.heads import SequenceHead, fold_standardization
 from lexome.tasks.document_relation import FIRST, SECOND
-from lexome.tasks.task import Example, Floats, Scores, Task
+from lexome.tasks.task import Example, Floats, Scores, Task, fill
 from lexome.training.finetune.examples import Split
 from lexome.training.finetune.task_model import (
     Distillation,
@@ -28,7 +28,6 @@ from lexome.training.finetune.task_model import (
     TaskLoss,
     TaskModel,
     TrainingPlan,
-    fill,
     label_count,
     pair_targets,
     to_batch,
@@ -136,7 +135,7 @@ class StepGraphs:
         graph = torch.cuda.CUDAGraph()
         self._stream.synchronize()
         try:
-            # The prefetching thread goes on pinning memory, which is forbidden to the recording thread alone.
+            # The prefetching thread keeps pinning memory; only the recording thread must not.
             graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
             try:
                 result = self._step(static)

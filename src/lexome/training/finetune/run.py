@@ -289,7 +289,7 @@ def _train(
 
 
 def setting_of(recipe: FinetuneRecipe, parallel: Parallel) -> Setting:
-    """The device and precision of a run; defaults of the recipe depend on the device."""
+    """The device and precision of a run; keys that are not set depend on the device."""
     on_gpu = parallel.device.type == "cuda"
     half = recipe.precision == "autocast" or (recipe.precision == "auto" and on_gpu)
     # Gradients are averaged over processes in the backward pass, which is not recorded.
@@ -537,7 +537,7 @@ def _fit(
                 except CheckpointError as error:
                     if stopping:
                         raise
-                    # A run that cannot be saved, as on a full disk, goes on without.
+                    # A full disk, for example, must not end the run.
                     print(f"warning: {error} The run continues.", file=sys.stderr)
                 saved_s = time.monotonic()
             if stopping:

@@ -29,7 +29,7 @@ from lexome.models.hf import write_config
 from lexome.models.hf_folder import read_settings
 from lexome.tasks import task_of
 from lexome.tasks.document_relation import FIRST, LABEL, NOVEL, PAIR, SCHEMA, SECOND
-from lexome.tasks.task import IGNORE_INDEX, TASK, Example, PairOutputs, Task, Transitions
+from lexome.tasks.task import IGNORE_INDEX, TASK, Example, PairOutputs, Task, Transitions, fill
 from lexome.training.finetune.lora import LoraSettings, add_adapters
 from lexome.training.loop import Step
 from lexome.training.sampling import BatchPosition
@@ -226,21 +226,6 @@ def split_epoch(order: Sequence[int], lengths: Sequence[int], size: StepSize) ->
         return [[index for part in parts[start : start + size.accumulation] for index in part] for start in starts]
     count = (size.sequences or 1) * size.accumulation
     return [list(order[start : start + count]) for start in range(0, len(order), count)]
-
-
-def fill(
-    indices: Sequence[int], lengths: Sequence[int], limit: int, *, sequences: int | None = None
-) -> list[list[int]]:
-    """Examples in order, in parts of at most `limit` tokens and `sequences` examples; a longer example is alone."""
-    parts: list[list[int]] = []
-    room = 0
-    for index in indices:
-        if not parts or lengths[index] > room or len(parts[-1]) == sequences:
-            parts.append([])
-            room = limit
-        parts[-1].append(index)
-        room -= lengths[index]
-    return parts
 
 
 def micro_batches(

@@ -196,12 +196,6 @@ def _in_words(match: re.Match[str]) -> Variant:
     return Variant("p", "SUB", match.group("place") or "", before, after)
 
 
-def _replacing(match: re.Match[str]) -> Variant:
-    """ "Arginine for proline at position 158": the new residue comes first."""
-    before, after = _letter(match.group("before")), _letter(match.group("after"))
-    return Variant("p", "SUB", match.group("place") or "", before, after)
-
-
 def _changed(match: re.Match[str]) -> Variant:
     groups = match.groupdict()
     kind = _KINDS[groups["kind"].lower()[:3]]
@@ -301,13 +295,13 @@ _PATTERNS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], Variant]], ...
         ),
         _in_words,
     ),
-    # arginine for proline at position 158
+    # arginine for proline at position 158: the new residue comes first
     (
         _compile(
             rf"(?P<after>{_RESIDUE})(?: residue)? (?:for|instead of|replac(?:es|ing))(?: the| an?)? "
             rf"(?P<before>{_RESIDUE})(?:{_WHERE}(?P<place>\d+))?"
         ),
-        _replacing,
+        _in_words,
     ),
     # proline 158 by arginine; lysine by glutamic acid
     (

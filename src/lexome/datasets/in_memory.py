@@ -15,7 +15,7 @@ from lexome.formats.tally import Tally
 def write_splits(folder: Path, splits: Mapping[str, Any]) -> Path:
     """Write a JSON Lines file for each split, unless it is there; the folder is a dataset for `datasets.folder`.
 
-    UsageError where the folder has other documents: a run that was trained on them may not go on with these.
+    UsageError where the folder has other documents: a run that was trained on those must not resume with these.
     """
     if "train" not in splits:
         message = f"splits has {', '.join(map(repr, splits)) or 'nothing'}; expected train, and dev and test if needed."

@@ -13,7 +13,6 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
 from itertools import count, pairwise
 from math import isfinite
 from operator import itemgetter
@@ -47,7 +46,7 @@ from lexome.formats.concept_ids import (
     types_by_concept,
     write_ids,
 )
-from lexome.formats.json_file import mapping, note_unknown, objects, required, string, strings
+from lexome.formats.json_file import adapter_of, mapping, note_unknown, objects, required, string, strings
 from lexome.formats.tally import Offsets, Tally, drop_dependents, is_respelling, settle, text_at
 from lexome.metadata import Author, Journal, Metadata
 
@@ -125,7 +124,7 @@ def own_infon(own: DocumentFields | PassageFields | AnnotationFields | RelationF
     if own == type(own)():
         return {}
     try:
-        raw: str = _adapter(cast(Any, type(own))).dump_json(own, exclude_defaults=True).decode()
+        raw: str = adapter_of(cast(Any, type(own))).dump_json(own, exclude_defaults=True).decode()
     except ValueError:
         raise BadDocument("not_unicode", "the document has a lone surrogate; expected valid Unicode") from None
     # JSON escapes control characters; XML cannot represent these two either.
@@ -139,7 +138,7 @@ def parse_own_infon(kind: type[Fields], raw: str | None) -> Fields | None:
     from pydantic import ValidationError
 
     try:
-        own: Fields = _adapter(cast(Any, kind)).validate_json(raw, extra="forbid")
+        own: Fields = adapter_of(cast(Any, kind)).validate_json(raw, extra="forbid")
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         cause = first.get("ctx", {}).get("error")
@@ -148,14 +147,6 @@ def parse_own_infon(kind: type[Fields], raw: str | None) -> Fields | None:
         field = ".".join(str(step) for step in first["loc"]) or KEY
         raise BadDocument("bad_field", f"infon {KEY!r}, {field}: {first['msg']}", value=field) from None
     return own
-
-
-@cache
-def _adapter(kind: Any) -> Any:
-    """pydantic's validator, created on first use: importing pydantic takes 0.1 s."""
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(kind)
 
 
 def get_infons(record: Record) -> Infons:

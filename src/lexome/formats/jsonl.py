@@ -4,12 +4,12 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import fields, replace
-from functools import cache, partial
+from functools import partial
 from typing import Any, BinaryIO
 
 from lexome.document import Document, lay_out
 from lexome.errors import BadDocument, DocumentError
-from lexome.formats.json_file import mapping, note_unknown, parse, string, strings
+from lexome.formats.json_file import adapter_of, mapping, note_unknown, parse, string, strings
 from lexome.formats.streams import Source, decode
 from lexome.formats.tally import Tally
 from lexome.metadata import Metadata
@@ -55,7 +55,7 @@ def to_json(doc: Document, *, all_keys: bool = False) -> bytes:
     from pydantic_core import PydanticSerializationError
 
     try:
-        raw: bytes = _adapter().dump_json(doc, exclude_defaults=not all_keys)
+        raw: bytes = adapter_of(Document).dump_json(doc, exclude_defaults=not all_keys)
     except PydanticSerializationError as error:
         raise BadDocument("not_unicode", f"{error}; expected valid Unicode") from None
     return raw
@@ -66,7 +66,7 @@ def from_json(raw: bytes | str) -> Document:
     from pydantic import ValidationError
 
     try:
-        doc: Document = _adapter().validate_json(raw, strict=True, extra="forbid")
+        doc: Document = adapter_of(Document).validate_json(raw, strict=True, extra="forbid")
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         cause = first.get("ctx", {}).get("error")
@@ -106,14 +106,6 @@ def from_record(record: dict[str, Any], name: str, tally: Tally) -> Document:
             license=next((text for key in _LICENSES if (text := string(record, key))), None),
         ),
     )
-
-
-@cache
-def _adapter() -> Any:
-    """pydantic's validator of Document, created on first use: importing pydantic takes 0.1 s."""
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(Document)
 
 
 def _document(raw: bytes, name: str, encoding: str, tally: Tally) -> Document:

@@ -45,7 +45,7 @@ REMOTE_BATCH_TOKENS = 1 << 15
 class BulkSettings:
     """Models and options; all but `strict` and `threads` determine the output.
 
-    `fingerprint` is that of their identity, once that is known.
+    `fingerprint` is the hash of their identity; it is filled in by `annotate_files`.
     """
 
     models: tuple[Path, ...]
@@ -173,7 +173,7 @@ def annotate_files(
         result.orphans = _orphans(out, files)
         result.notes.update(tally.notes)
         result.rejects = work_folder(out) / "rejects"
-        # Of several parts, the last one merges the rejects of all.
+        # The last part that finishes merges the rejects of all.
         if rejects is not None and not outcome.waiting:
             result.rejects = rejects
             merge_rejects([job.outputs[1] for job in jobs if job.name in outcome.reports], rejects)
@@ -200,7 +200,12 @@ def annotate_file(job: Job, drafts: tuple[Path, ...], advance: Advance) -> dict[
     rejects.touch()
     types = tuple(settings.request.types or ())
     annotator = _open_once(
-        settings.models, settings.threads, settings.concepts, settings.fingerprint, settings.device, types
+        settings.models,
+        threads=settings.threads,
+        concepts=settings.concepts,
+        fingerprint=settings.fingerprint,
+        device=settings.device,
+        types=types,
     )
     selection = annotator.resolve(settings.request)
     counts = AnnotationCounts(predictable=predictable_types(annotator, selection))
@@ -224,6 +229,7 @@ def annotate_file(job: Job, drafts: tuple[Path, ...], advance: Advance) -> dict[
 @lru_cache(maxsize=1)
 def _open_once(
     models: tuple[Path, ...],
+    *,
     threads: int | None,
     concepts: ConceptOptions,
     fingerprint: str,
@@ -252,7 +258,7 @@ def _add_up(outcome: StageResult, seconds: float) -> BulkResult:
     result = BulkResult(len(outcome.reports), seconds=seconds, failures=outcome.failures, waiting=outcome.waiting)
     dropped: dict[str, int] = {}
     for name, report in outcome.reports.items():
-        # Of the same dictionaries for every file.
+        # Every file reports the same dictionaries.
         dropped |= report.get("dropped_terms", {})
         result.counts.add(report)
         result.rejected.update(report["rejected"])
@@ -292,7 +298,7 @@ def _orphans(out: Path, files: Container[str]) -> tuple[str, ...]:
 
 
 def _read_settings(path: Path, out: Path) -> dict[str, Any] | None:
-    """The settings that a folder was written with; None of a new one."""
+    """The settings that a folder was written with; None for a new one."""
     try:
         previous = json.loads(path.read_bytes())
         if not isinstance(previous, dict):
@@ -308,7 +314,7 @@ def _read_settings(path: Path, out: Path) -> dict[str, Any] | None:
 def _claim_folder(out: Path, identity: Mapping[str, Any], outputs: Iterable[Path], *, redo: bool) -> None:
     """Write the settings into a new folder; refuse one with other settings, or clear it with `redo`.
 
-    A folder without settings that has one of the outputs already is somebody else's.
+    A folder without settings that already has one of the outputs was not written by this command.
     """
     path = work_folder(out) / SETTINGS
     settings = json.loads(json.dumps(identity))
@@ -385,7 +391,7 @@ def _is_in(file: Path, places: Set[Path]) -> bool:
 
 
 def _unique_name(file: Path, inputs: Sequence[Path], taken: Container[str]) -> str:
-    """A job's name: with that of the file's folder, then with the file's extension, where it is taken."""
+    """A job's name; if it is taken, with the name of the file's folder, then also with the file's extension."""
     folders = [folder for folder in inputs if folder.is_dir() and file.is_relative_to(folder)]
     relative = file.relative_to(folders[0]) if folders else Path(file.name)
     path = PurePosixPath(*map(output_name, relative.parts[:-1]), _stem(relative.name))

@@ -33,10 +33,10 @@ CARD, CONFIG, CERTIFICATE = "README.md", "config.json", "certificate.json"
 class NamedModel:
     """A model that can be used by its name.
 
-    task      ner, relation, classes, questions, ...; None of a model without a task
-    runnable  whether it runs as it is; a checkpoint has to be exported first
-    megabytes of all its files
-    scores    of its certificate, by metric and held-out source; empty where it has none
+    task       ner, relation, classes, questions, ...; None for a model without a task
+    runnable   whether it runs as it is; a checkpoint has to be exported first
+    megabytes  size of all its files
+    scores     from its certificate, by metric and held-out source; empty without one
     """
 
     name: str
@@ -134,7 +134,7 @@ def _is_model(folder: Path) -> bool:
 
 
 def describe_model(folder: Path, *, name: str | None = None) -> NamedModel:
-    """What a model folder says about itself."""
+    """Name, task, size, license and scores of a model folder."""
     files = [path for path in folder.rglob("*") if path.is_file()]
     card = folder / CARD if (folder / CARD).is_file() else None
     facts = _card_facts(card)

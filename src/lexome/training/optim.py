@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -56,6 +56,23 @@ class LearningRateSchedule:
     warmup_ratio: float = 0.0
     decay_ratio: float = 0.2
     min_ratio: float = 0.0
+
+    @classmethod
+    def of(
+        cls,
+        peak: float,
+        *,
+        kind: Literal["linear", "cosine", "constant"],
+        warmup_ratio: float,
+        warmup_steps: int | None,
+        decay_ratio: float,
+        min_lr_ratio: float,
+        steps: int | None,
+    ) -> Self:
+        """The schedule of a recipe's [schedule] table; a warm-up in steps needs the number of `steps` of the run."""
+        if warmup_steps is not None and steps is not None:
+            warmup_ratio = min(1.0, warmup_steps / steps)
+        return cls(peak, kind, warmup_ratio, decay_ratio, min_lr_ratio)
 
     def at(self, fraction: float) -> float:
         """The learning rate after a fraction of the run."""

@@ -134,9 +134,9 @@ def _read(folder: Path, kind: type[Record]) -> tuple[Record, dict[str, Any]] | N
 
 
 def finished(folder: Path, identity: str, recipe: Recipe, *, free: Collection[str]) -> RunRecord | None:
-    """The finished run in a folder; UsageError where that is another run than this.
+    """The finished run in a folder; UsageError if the folder holds a different run.
 
-    The error names a key that differs from the recipe's, but for the tables that are `free` to.
+    The error names a key that differs from the recipe's, except for `free` ones, which may.
     """
     read = _read(folder, RunRecord)
     if read is None:
@@ -156,7 +156,7 @@ def finished(folder: Path, identity: str, recipe: Recipe, *, free: Collection[st
 
 
 def surroundings() -> dict[str, Any]:
-    """The versions, the day and the hardware that a run is made with."""
+    """The versions, date and hardware of a run."""
     gpus = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
     return {
         "versions": {
@@ -175,7 +175,7 @@ def surroundings() -> dict[str, Any]:
 def revision() -> str | None:
     """The git revision of Lexome's own code, "+changes" where files differ from it; None where it is installed.
 
-    A run asks before its first step: code that is pulled while it goes on is not what it runs.
+    Call it before the first step: the files may change during a run, but not the code that it executes.
     """
     folder = Path(lexome.__file__).parent
     # `git status` would otherwise write a refreshed index, and hold its lock while the user commits.

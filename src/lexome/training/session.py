@@ -670,11 +670,7 @@ def length_and_schedule(recipe: TrainingRecipe, data: ShardBatches) -> tuple[Len
     tokens = recipe.tokens
     if recipe.epochs is not None:
         tokens = max(1, round(recipe.epochs * data.epoch_tokens()))
-    table = recipe.schedule
-    warmup = table.warmup_ratio
-    if table.warmup_steps is not None and recipe.steps is not None:
-        warmup = min(1.0, table.warmup_steps / recipe.steps)
-    schedule = LearningRateSchedule(recipe.optimizer.lr, table.kind, warmup, table.decay_ratio, table.min_lr_ratio)
+    schedule = LearningRateSchedule.of(recipe.optimizer.lr, **recipe.schedule.model_dump(), steps=recipe.steps)
     return Length(recipe.steps, tokens, recipe.time_budget), schedule
 
 

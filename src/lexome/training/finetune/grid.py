@@ -18,6 +18,7 @@ from lexome.models.exported import write_exported
 from lexome.models.hf_folder import find_checkpoint
 from lexome.recipe.finetune import SPLITS, FinetuneRecipe, GridTable
 from lexome.tasks.task import TASK
+from lexome.training.finetune.examples import DEV, TEST
 from lexome.training.record import FinetuneRecord, read_record
 
 # The folder of all runs in `out`, and that of the model in a run.
@@ -100,9 +101,6 @@ def finished(folder: Path, identities: Collection[str]) -> FinetuneRecord | None
             value=folder,
         )
     return facts
-
-
-DEV, TEST = "dev", "test"
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +207,7 @@ def read_best(folder: Path) -> str | None:
 def start_of(path: Path, out: Path | None = None) -> Path:
     """The checkpoint at a path: the path itself, or the best model of an earlier fine-tuning there.
 
-    Of an exported model, and of "default", the default model, the float weights are written below `out`.
+    For an exported model, and for "default", the default model, the float weights are written below `out`.
     """
     if out is not None:
         if str(path) == DEFAULT and not path.exists():
@@ -229,7 +227,7 @@ def start_of(path: Path, out: Path | None = None) -> Path:
 def _exported_checkpoint(exported: Path, folder: Path) -> Path:
     """An exported model as a checkpoint in this folder, written once; its task is beside the weights."""
     settings = read_settings(exported)
-    # By the model's weights, so that a later version of Lexome does not go on with those of an earlier one.
+    # Named by the hash of the weights, so that another version of the model gets a folder of its own.
     checkpoint = folder / f"{settings.source['name']}-{settings.source['weights_sha256'][:8]}"
     if not (checkpoint / TASK).is_file():
         write_exported(
@@ -258,17 +256,12 @@ def table_of(summary: Summary) -> str:
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     text = [f"{summary.measure or 'no scores'}"]
     for line in lines:
-        cells = [
-            cell.ljust(width) if place < 2 else cell.rjust(width) for place, (cell, width) in _placed(line, widths)
-        ]
+        # Names to the left, numbers to the right.
+        cells = [*map(str.ljust, line[:2], widths[:2]), *map(str.rjust, line[2:], widths[2:])]
         text.append("  ".join(cells).rstrip())
     text += [f"warning: {warning}" for warning in summary.warnings]
     text += [f"failed: {name}: {reason}" for name, reason in summary.failed.items()]
     return "\n".join(text) + "\n"
-
-
-def _placed(line: Sequence[str], widths: Sequence[int]) -> list[tuple[int, tuple[str, int]]]:
-    return list(enumerate(zip(line, widths, strict=True)))
 
 
 def _numbers(spread: Spread) -> tuple[str, ...]:

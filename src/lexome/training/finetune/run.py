@@ -356,11 +356,7 @@ def _prepare(recipe: FinetuneRecipe, run: Run, context: RunContext, setting: Set
     optimizers = Optimizers(model, encoder.config, settings, capturable=setting.device.type == "cuda")
     called = parallel.wrap(model, encoder.config)
     parallel.seed(run.seed)
-    table = recipe.schedule
-    warmup = table.warmup_ratio
-    if table.warmup_steps is not None:
-        warmup = min(1.0, table.warmup_steps / plan.count)
-    schedule = LearningRateSchedule(recipe.optimizer.lr, table.kind, warmup, table.decay_ratio, table.min_lr_ratio)
+    schedule = LearningRateSchedule.of(recipe.optimizer.lr, **recipe.schedule.model_dump(), steps=plan.count)
     trainer = Trainer(
         model,
         optimizers,

@@ -1,4 +1,4 @@
-"""finetune: a checkpoint and a task into a folder of runs, one model each, with a summary of their scores."""
+"""finetune: fine-tunes a checkpoint on a task, in one or several runs, and writes a summary of their scores."""
 
 import multiprocessing
 import os
@@ -53,7 +53,7 @@ Begin = tuple[Callable[..., None], tuple[Any, ...]]
 def in_processes(
     work: Callable[[Given], Result], given: Sequence[Given], *, jobs: int, what: str, begin: Begin | None = None
 ) -> Iterator[Result]:
-    """The results of a module-level function for each of these, as they complete, up to `jobs` at a time."""
+    """The results of a module-level function for each item, as they complete, up to `jobs` at a time."""
     count = min(jobs, len(given))
     threads = max(1, usable_cores() // count)
     context = multiprocessing.get_context("spawn")
@@ -85,7 +85,7 @@ def _begin(threads: int, begin: Begin | None) -> None:
 
 
 def _end(pool: ProcessPoolExecutor) -> None:
-    """Stop the processes of a pool; the library has no way of its own before Python 3.14."""
+    """Terminate the processes of a pool; before Python 3.14, concurrent.futures has no function for it."""
     for process in list((pool._processes or {}).values()):
         process.terminate()
 
@@ -93,7 +93,7 @@ def _end(pool: ProcessPoolExecutor) -> None:
 FinishedRun = tuple[Run, FinetuneRecord | None, str | None]
 """A run with its facts, or with the reason why it failed."""
 
-# In a worker: the inputs of its runs, loaded when it starts.
+# In a worker process: the inputs of its runs, loaded when it starts.
 _context: list[RunContext] = []
 
 
@@ -122,13 +122,13 @@ def _work(task: tuple[FinetuneRecipe, Run, bool]) -> FinishedRun:
     except LexomeError as error:
         return run, None, str(error)
     except Interrupted:
-        # The pool would go on with the next run.
+        # The pool would continue with the next run.
         os._exit(130)
 
 
 @dataclass(frozen=True, slots=True)
 class Finetuned:
-    """The result of a recipe: its folder, the summary of all runs, and the best one's model where it was kept."""
+    """The result of a recipe: its folder, the summary of all runs, and the best run's model if it was kept."""
 
     folder: Path
     summary: Summary
@@ -140,8 +140,8 @@ def finetune(recipe: FinetuneRecipe, *, progress_shown: bool = True) -> Finetune
 
     A finished run is not repeated; an interrupted one resumes from its last training state, which Ctrl-C and SIGTERM
     save after the current step before a KeyboardInterrupt is raised. A run that diverges is named in the summary, and
-    the others go on; where all fail, the first one's error is raised. Where torchrun started this process, it is one of
-    many on the same runs.
+    the others continue; if all fail, the first one's error is raised. Under torchrun, each process works on the same
+    runs.
     """
     _check(recipe)
     refuse_foreign(recipe.out, marks=OUTPUTS, command=recipe.stage)
@@ -167,7 +167,7 @@ def finetune(recipe: FinetuneRecipe, *, progress_shown: bool = True) -> Finetune
 
 
 def _check(recipe: FinetuneRecipe) -> None:
-    """RecipeError where the recipe asks for a selection that nothing can make."""
+    """RecipeError where the recipe asks for a selection that is impossible without dev or the weights."""
     # A dataset's own folds may have a dev split each, which is known when they are read.
     unknown = recipe.folds is not None and recipe.folds.count is None
     selecting = len(cells_of(recipe.grid)) > 1 and recipe.score_test == "best"
@@ -235,7 +235,7 @@ def _progress_of_run(show: Show, number: int, count: int, name: str) -> Show:
 def _score_best(
     recipe: FinetuneRecipe, context: RunContext, facts: list[FinetuneRecord], summary: Summary
 ) -> list[FinetuneRecord]:
-    """The facts with the best cell's runs scored on test, where the recipe asks for it and it is not done."""
+    """The facts, with test scores of the best cell's runs if the recipe asks for them."""
     if recipe.score_test != "best" or summary.best is None:
         return facts
     cell = summary.rows[summary.best].cell
@@ -249,7 +249,7 @@ def _score_best(
 
 
 def _prune(recipe: FinetuneRecipe, facts: Sequence[FinetuneRecord], summary: Summary) -> None:
-    """Remove the weights that the recipe does not keep; where no run is the best, all are kept."""
+    """Remove the weights that the recipe does not keep; if no run is the best, all are kept."""
     best = recipe.keep_models == "best" and summary.best_run is not None
     for one in facts:
         if recipe.keep_models == "none" or (best and one.name != summary.best_run):

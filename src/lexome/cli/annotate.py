@@ -81,7 +81,7 @@ Out = Annotated[
 To = Annotated[
     str | None, typer.Option("--to", metavar="FORMAT", help="Output format. Default: plain text with marked mentions.")
 ]
-IsText = Annotated[bool, typer.Option("--text", help="Treat every INPUT as a text, also a single word.")]
+IsText = Annotated[bool, typer.Option("--text", help="Treat every INPUT as a text, even a single word.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class ModelOptions:
         return with_relations(folders, search_path=self.models_path) if self.relations else folders
 
     def load(self, folders: tuple[Path, ...], concepts: "ConceptOptions", *, bulk: bool) -> "Annotator":
-        """The annotator. In bulk, where each process opens the models, its types are all that is needed of it."""
+        """The annotator; in bulk only its types are used, since each worker process opens the models itself."""
         if self.device is None or bulk:
             from lexome.infer.annotator import load
 
@@ -135,7 +135,7 @@ class SelectionOptions:
 
     types: Annotated[
         list[str] | None,
-        typer.Option("--types", metavar="TYPE,...", help="Predict only these mention types, as Gene,Disease."),
+        typer.Option("--types", metavar="TYPE,...", help="Predict only these mention types, such as Gene,Disease."),
     ] = None
     min_score: Annotated[
         list[str] | None,
@@ -169,9 +169,9 @@ class SelectionOptions:
     ] = None
 
     def parse(self, annotator: "Annotator", *, relations: bool = False) -> "SelectionRequest":
-        """What is requested of the models; UsageError for types and rules that they lack.
+        """The request for the models; UsageError for types and rules that they lack.
 
-        With `relations`, types that leave no pair to relate are an error too.
+        With `relations`, types among which no pair can be related are an error too.
         """
         from lexome.infer.selection import (
             SelectionRequest,
@@ -308,7 +308,7 @@ def _annotate_files(
 
 
 def _table_options(annotator: "Annotator", *, relations: bool) -> dict[str, Any]:
-    """The table that is expected: of relations where they were asked for, of labels where models give nothing else."""
+    """The default table: relations with --relations, labels if the models predict nothing else, otherwise mentions."""
     if relations:
         return {"table": "relations"}
     labels = all(model.kind in ("classes", "inference", "similarity") for model in annotator.models)
@@ -316,7 +316,7 @@ def _table_options(annotator: "Annotator", *, relations: bool) -> dict[str, Any]
 
 
 def _check_combinations(output: _Output, *, explain: bool, bulk: BulkOptions) -> None:
-    """UsageError for options that the output has no use for."""
+    """UsageError for options that do not apply to the output."""
     if explain and not (output.printed and output.format is None):
         message = "--explain cannot be combined with --out or --to."
         raise UsageError(message, code="conflicting-options", value="--explain")
@@ -377,9 +377,9 @@ def _arguments(inputs: list[str] | None) -> list[str]:
 
 
 def _print_documents(work: "Annotation | Linking", printing: PrintOptions) -> None:
-    """Each document as it is done, rendered or as a line of JSON.
+    """Print each document when it is done, rendered or as a line of JSON.
 
-    With --explain, why mentions have their ids; of annotation, also what was dropped, and why entities are related.
+    --explain adds why mentions have their ids, and for annotation what was dropped and why entities are related.
     """
     from lexome.infer.annotation import Annotation
     from lexome.infer.annotator import TEXT_ID
@@ -417,7 +417,7 @@ def _print_documents(work: "Annotation | Linking", printing: PrintOptions) -> No
 
 
 def _print_summary(work: "Annotation", output: _Output, *, as_json: bool, quiet: bool) -> None:
-    """Counts and throughput; on standard error where standard output has the documents."""
+    """Print counts and throughput, to standard error if the documents go to standard output."""
     stream = sys.stderr if output.printed else sys.stdout
     if as_json:
         print(json.dumps({**work.as_dict(), "out": str(output.path)}, ensure_ascii=False), file=stream)
@@ -431,7 +431,7 @@ def _print_summary(work: "Annotation", output: _Output, *, as_json: bool, quiet:
 
 
 def _finish_bulk(result: "BulkResult", out: Path, *, as_json: bool, quiet: bool) -> None:
-    """Counts and throughput of many files, and the exit code."""
+    """Print counts and throughput of many files, and exit with 1 for failures."""
     if as_json:
         print(json.dumps({**result.as_dict(), "out": str(out)}, ensure_ascii=False))
     elif quiet:
@@ -508,10 +508,10 @@ def link(
     """Link the mentions of documents to concept ids.
 
     The documents have mentions already, from curators or from another tool. No model runs; to find mentions in plain
-    text, use `lexome annotate`. In a table (.csv, .tsv, .xlsx) each row is a mention, with a column such as name, term
-    or text, and a column type. --type is the type of names without one; with it, each line of a plain text file is a
-    name. A mention whose best candidate is too improbable gets no id. Existing ids are kept; with --overwrite only
-    where no other id is found.
+    text, use `lexome annotate`. In a table (.csv, .tsv, .xlsx), each row is a mention, with a column called name, term
+    or text and a column called type. --type is the type of names without one; with it, each line of a plain text file
+    is a name. A mention whose best candidate is too improbable gets no id. Existing ids are kept unless --overwrite
+    finds different ones.
     """
     from lexome.formats import writing_format
     from lexome.infer.annotation import InputFiles, Linking
@@ -543,7 +543,7 @@ def link(
 
 
 def _print_link_counts(work: "Linking", out: Path, *, as_json: bool, quiet: bool) -> None:
-    """Counts by type; on standard error where standard output has the documents."""
+    """Print counts by type, to standard error if the documents go to standard output."""
     stream = sys.stderr if out == STANDARD_OUTPUT else sys.stdout
     if as_json:
         print(json.dumps({**work.as_dict(), "out": str(out)}, ensure_ascii=False), file=stream)

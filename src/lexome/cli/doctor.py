@@ -68,7 +68,7 @@ class Diagnosis:
 def doctor(as_json: AsJson = False) -> None:
     """Show versions, machine, models and missing extras.
 
-    Exits with 1 if the default model does not annotate. Send the output with a report of a fault.
+    Exits with 1 if the default model does not annotate. Include the output in bug reports.
     """
     found = diagnose()
     if as_json:

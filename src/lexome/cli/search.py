@@ -74,12 +74,14 @@ class FilterOptions:
         typer.Option(
             "--concept",
             metavar="CURIE|NAME",
-            help="Only passages that mention this concept, by id, as mesh:D003924, or by name; repeatable.",
+            help="Only passages that mention this concept, by id, such as mesh:D003924, or by name; repeatable.",
         ),
     ] = None
     type_: Annotated[
         list[str] | None,
-        typer.Option("--type", metavar="TYPE", help="Only passages with a mention of this type, as Gene; repeatable."),
+        typer.Option(
+            "--type", metavar="TYPE", help="Only passages with a mention of this type, such as Gene; repeatable."
+        ),
     ] = None
     year: Annotated[
         str | None,
@@ -223,7 +225,7 @@ def search(
 
 
 def _require_order(path: Path, words: str, *, usage: str) -> None:
-    """UsageError if the arguments are swapped: the words are a path, and the path is none."""
+    """UsageError if the arguments are swapped: the words are an existing path, and the path does not exist."""
     if words and os.path.exists(words) and not os.path.exists(path):
         message = f"{path}: no such file or folder, but {words} is one: the order is {usage}."
         raise UsageError(message, code="swapped-arguments", value=words)

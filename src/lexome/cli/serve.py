@@ -120,7 +120,7 @@ def serve(
 
     Endpoints are /annotate, /classify, /ask and /search, and those of BERN2 and PubTator; /docs describes them,
     /metrics is for Prometheus. By default it listens on localhost only; on other addresses it requires a token. Ctrl-C
-    finishes open requests, then stops; SIGHUP loads the models again.
+    finishes open requests, then stops; SIGHUP reloads the models.
     """
     with needs("serve", purpose="serving"):
         from lexome.serve.middleware import local_names

@@ -230,9 +230,9 @@ class Parallel:
         return self.sizes.shard > 1 or self.sizes.tensor > 1
 
     def wrap(self, model: nn.Module, config: EncoderConfig, *, half: bool = False) -> nn.Module:
-        """What to call instead of a model that was initialized identically in every process.
+        """The module to call in place of a model, which was initialized identically in every process.
 
-        The model itself is changed and keeps the names of its weights: optimizers and checkpoints go on using it.
+        The model itself is changed and keeps the names of its weights: optimizers and checkpoints still use it.
         `half` is for FSDP2, which then computes and sends weights in bfloat16 while each process keeps its part in
         float32: give it a model in float32, also where the precision is to be bf16.
         """
@@ -361,7 +361,7 @@ def join_processes(
     device: str = "auto",
     environment: Mapping[str, str] = os.environ,
 ) -> Iterator[Parallel]:
-    """This process's place in the run that torchrun started; alone where it was not started by torchrun."""
+    """This process's place among those that torchrun started; without torchrun, it is alone."""
     sizes = sizes_of(environment, data=data, shard=shard, tensor=tensor)
     here, backend = device_of(device, environment, backend=backend)
     if sizes.world == 1:

@@ -59,7 +59,7 @@ NAMED_ORPHANS = 3
 
 @dataclass(frozen=True, slots=True)
 class _Output:
-    """Where documents go, in which format (None: rendered for reading), and whether to a folder of files."""
+    """The output path, its format (None: rendered for reading), and whether it is a folder of files."""
 
     path: Path
     format: str | None

@@ -158,7 +158,7 @@ def set_table(datasets: Sequence["DataSet"]) -> str:
 
 
 def _as_json(dataset: "DataSet") -> dict[str, Any]:
-    """What is known of a dataset, for --json."""
+    """The description of a dataset, for --json."""
     card = dataset.card
     return {
         "name": card.name,

@@ -81,7 +81,7 @@ def doctor(as_json: AsJson = False) -> None:
 
 
 def diagnose() -> Diagnosis:
-    """What is installed here, and whether the default model annotates."""
+    """The installed packages and models, and whether the default model annotates."""
     import lexome
     from lexome.files import usable_cores
 

@@ -154,7 +154,7 @@ class FormatOptions:
 
 @dataclass(frozen=True, slots=True)
 class RejectOptions:
-    """What happens to malformed documents."""
+    """How malformed documents are handled."""
 
     rejects: Annotated[
         Path | None, typer.Option(metavar="FILE", help="File for rejected documents. Default: OUT.rejects.jsonl.")
@@ -174,7 +174,7 @@ class RejectOptions:
 
 @dataclass(frozen=True, slots=True)
 class PrintOptions:
-    """What is printed."""
+    """Options of printed output."""
 
     explain: Annotated[
         bool, typer.Option("--explain", help="Explain ids and relations, and list what was dropped.")

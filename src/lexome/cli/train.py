@@ -75,7 +75,7 @@ def first_process() -> bool:
 
 
 def _saved_state(stop: KeyboardInterrupt, out: Path) -> str:
-    """What an interrupted run has saved, and what to do."""
+    """A message on what an interrupted run has saved, and what to do."""
     from lexome.training.trainer import STATES, list_states
 
     if not str(stop) and not list_states(out / STATES):

@@ -428,7 +428,7 @@ def _with_locants(window: str, place: int) -> int:
 
 
 def _bound(short: str, letters: int) -> float:
-    """What a letter may cost: less for few letters, and for lower-case ones, which may be a word."""
+    """The maximum cost per letter: lower for short forms of few letters, and of lower-case ones, which may be words."""
     bound = _MAX_COST if letters > 2 else _MAX_COST_OF_TWO if letters == 2 else 0.0
     if letters == 2 and short[-1].isdigit():
         bound = _MAX_COST_WITH_DIGIT
@@ -487,7 +487,7 @@ def _extend(paths: dict[int, float], letter: str, layout: _Layout, *, last_s: bo
 
 
 def _link(place: int, following: int, layout: _Layout) -> float:
-    """What it costs that a letter at `place` comes before one at `following`."""
+    """The cost of matching a letter at `place` before one at `following`."""
     word, next_word, kind = layout.word_of[place], layout.word_of[following], layout.kinds[following]
     if word == next_word:
         if kind == _SUBWORD_START:

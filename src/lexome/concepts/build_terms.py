@@ -36,7 +36,7 @@ _PLACES: Any = {
 
 @dataclass(frozen=True)
 class DictionarySummary:
-    """What a dictionary gave: terms read and joined to concepts of earlier ones, and what was dropped, by reason."""
+    """Counts of a dictionary: terms read, terms that joined concepts of earlier ones, and drops by reason."""
 
     name: str
     terms: int

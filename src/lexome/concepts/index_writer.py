@@ -45,7 +45,7 @@ KEYS_TOGETHER = 50_000
 
 @dataclass(slots=True)
 class IndexCounts:
-    """What was written: concepts and names by type, names dropped by reason, bytes by section."""
+    """Counts of what was written: concepts and names by type, names dropped by reason, bytes by section."""
 
     concepts: Counter[str] = field(default_factory=Counter)
     names: Counter[str] = field(default_factory=Counter)

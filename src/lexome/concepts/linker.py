@@ -139,7 +139,7 @@ class Candidate:
 
 @fast_dataclass
 class Explanation:
-    """What a mention is linked to and why: the concepts, their probability and all candidates, the best first.
+    """The result for a mention with the reasons: concepts, their probability and all candidates, the best first.
 
     `concepts` is empty where the best candidate is too unlikely. `parts` are the mentions that a coordinated one was
     split into; the candidates are then those of its parts.

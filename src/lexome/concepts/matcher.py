@@ -66,7 +66,7 @@ class NameHit:
 
 
 class _Folding(dict[int, str]):
-    """What each character is compared as; a table for str.translate that fills itself."""
+    """The folded form of each character, as a table for str.translate that is filled on demand."""
 
     def __init__(self, *, ignore_case: bool) -> None:
         super().__init__()
@@ -115,7 +115,7 @@ def _single_spaced(name: str, folding: _Folding) -> str:
 
 
 class _Alphabet:
-    """For each code point: its folded form if that is one character, its number of folded characters, and its kind.
+    """The folded form of each code point if it is one character, its number of folded characters, and its kind.
 
     Filled page by page of 256 code points, as texts need them.
     """
@@ -315,7 +315,7 @@ class NameMatcher:
         return tidy
 
     def _candidates(self, scanned: _Scanned) -> tuple[Places, Places, Places]:
-        """Where the hash of a name is: first word, end in the folded text, and entry of the table."""
+        """The location of the hash of a name: first word, end in the folded text, and entry of the table."""
         tokens = np.arange(len(scanned.starts))
         found: list[tuple[Places, Places, Places]] = [(tokens[:0], tokens[:0], tokens[:0])]
         length = 0

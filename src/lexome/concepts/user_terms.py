@@ -102,7 +102,7 @@ def _index_of(path: Path, type: str | None) -> TermIndex:
 
 
 def dropped_terms(index: TermIndex) -> Counter[str]:
-    """What was dropped when a table or an OBO file was indexed, by file and reason.
+    """Counts of terms dropped when a table or an OBO file was indexed, by file and reason.
 
     None of an index that `lexome build-terms` wrote, which said so then.
     """

@@ -193,7 +193,7 @@ def sampling_ranks(ids: Hashes, seed: int) -> Hashes:
 
 
 def _newest_versions(ids: Hashes, owners: Ints, age: tuple[Ints, Ints]) -> Ints:
-    """For each document, the index of the newest one with its id in its source."""
+    """The index of the newest document with the same id in the same source, for each document."""
     # Stable: of otherwise equal documents the later row is the newer.
     order = np.lexsort((age[1], age[0], ids[:, 1], ids[:, 0], owners))
     changes = (ids[order[1:]] != ids[order[:-1]]).any(axis=1) | (owners[order[1:]] != owners[order[:-1]])

@@ -97,7 +97,7 @@ def _is_punctuation(character: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """What masking needs to know of each token, by id.
+    """Properties of each token that masking depends on, by token id.
 
     `starts`: the token starts a word. `closes`: the next token does. `special`: never masked, never a random
     replacement.

@@ -19,7 +19,7 @@ LISTED = 10
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """What two splits share: documents or questions by id, by article, and by texts of at least OVERLAP_WORDS words.
+    """The overlap of two splits: documents or questions by id, by article, and by texts of OVERLAP_WORDS words or more.
 
     The counts are of documents of the first split that are also in the second. `examples` are ids of some of them.
     """
@@ -109,7 +109,7 @@ def count_contents(docs: Iterable[Document]) -> dict[str, int]:
 def find_errors(
     counts: Mapping[str, Mapping[str, int]], *, positive: Sequence[str] = (), labels: Sequence[str] = ()
 ) -> list[str]:
-    """What makes scores of these splits meaningless, from their counts; see `audit_splits`."""
+    """Errors that make scores of these splits meaningless, from their counts; see `audit_splits`."""
     errors = [f"the split {name} is empty" for name, count in counts.items() if not count]
     scored = {f"{kind} {label}" for kind in ("labels", "relations", "mentions") for label in positive}
     for name, count in counts.items():
@@ -126,7 +126,7 @@ def find_errors(
 
 
 def find_overlaps(splits: DocumentsBySplit) -> tuple[Overlap, ...]:
-    """What each two splits share; pairs that share nothing are left out."""
+    """The overlaps of all pairs of splits; pairs without overlap are left out."""
     keys = {name: identities(docs) for name, docs in splits.items()}
     overlaps = (_overlap((second, first), keys[second], keys[first]) for first, second in combinations(splits, 2))
     return tuple(overlap for overlap in overlaps if overlap is not None)

@@ -273,7 +273,7 @@ OverlapPolicy = Literal["keep", "drop", "error"]
 
 @dataclass(frozen=True)
 class DatasetCard:
-    """What is known of a dataset before its files are located.
+    """The description of a dataset, independent of where its files are.
 
     task          settings for lexome.tasks.task_of
     metric        what the papers report

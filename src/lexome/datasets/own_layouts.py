@@ -363,7 +363,7 @@ def _med1250_document(block: list[str], tally: Tally) -> Document:
 
 
 def _locate(text: str, short: str, long: str, taken: set[Range]) -> tuple[Range, tuple[Range, ...]] | None:
-    """Where the short form and its long form are closest; a short form has one definition."""
+    """The places where a short form and its long form are closest; a short form has one definition."""
     shorts = [place for place in _occurrences(text, short) if place not in taken]
     contiguous = [(place,) for place in _occurrences(text, long)]
     best = min(

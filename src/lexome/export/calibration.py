@@ -173,7 +173,7 @@ LIST_THRESHOLDS = tuple(number / 50 for number in range(1, 50))
 
 @dataclass(frozen=True, slots=True)
 class ReaderCalibration:
-    """What was fitted on the held-out questions of one form.
+    """The calibration of one form of question, fitted on held-out questions.
 
     questions        answerable ones; each is also asked of another question's texts, where it is unanswerable
     answerable       the curve of the probability that texts have an answer at all

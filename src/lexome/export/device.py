@@ -109,7 +109,7 @@ def _require_device(device: str) -> None:
 
 @dataclass(slots=True)
 class Usage:
-    """What a device has done: seconds since the first request, seconds at work, tokens and runs."""
+    """Counters of a device: seconds since the first request, busy seconds, tokens and runs."""
 
     seconds: float = 0.0
     busy_s: float = 0.0

@@ -295,14 +295,14 @@ def _weights_sha256(model: torch.nn.Module) -> str:
 
 
 def _calibration_of(folder: Path) -> dict[str, Any]:
-    """What the certificate says of calibration, by type."""
+    """The calibration facts in the certificate, by type."""
     path = folder / CERTIFICATE
     facts: dict[str, Any] = read_json(path).get("calibration", {}) if path.is_file() else {}
     return facts
 
 
 def _calibration_table(calibration: Mapping[str, Any]) -> list[str]:
-    """A section on calibrated scores; nothing where there is none."""
+    """The section of the model card on calibrated scores; empty without calibration."""
     if not calibration:
         return []
     rows = [

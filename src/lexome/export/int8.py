@@ -96,7 +96,7 @@ class Smoothed:
 
 
 def smooth(model: onnx.ModelProto, examples: Sequence[Example]) -> Smoothed:
-    """The same function with outlier channels scaled into the weights, where that lowers the quantization error.
+    """The graph with outlier channels scaled into the weights, where that lowers the quantization error.
 
     `examples` calibrate which channels and tokens are outliers.
     """
@@ -112,7 +112,7 @@ def smooth(model: onnx.ModelProto, examples: Sequence[Example]) -> Smoothed:
 
 
 def linear_inputs(model: onnx.ModelProto, examples: Sequence[Example]) -> dict[str, list[Floats]]:
-    """By linear weight, its inputs in the calibration examples, (N, R) each."""
+    """The inputs of each linear weight in the calibration examples, (N, R) each."""
     names = set(linear_weights(model))
     inputs = {node.input[1]: node.input[0] for node in model.graph.node if node.input[1:2] and node.input[1] in names}
     observed = onnx.ModelProto()
@@ -144,7 +144,7 @@ def has_outlier_tokens(inputs: Sequence[Floats]) -> bool:
 
 
 def best_scale(inputs: Sequence[Floats], weight_RC: Floats) -> Floats | None:
-    """What to divide each input channel by, (R,); None where no candidate lowers the error enough."""
+    """The divisor of each input channel, (R,); None if no candidate lowers the error enough."""
     exact = [input_NR @ weight_RC for input_NR in inputs]
     unscaled = quantization_error(inputs, weight_RC, np.ones(len(weight_RC), np.float32), exact)
     candidates = list(_candidate_scales(inputs, weight_RC))
@@ -373,7 +373,7 @@ Predictions = Sequence[Sequence[Document]]
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """What an int8 model must reach: agreement with fp32, and the largest difference between the two scores.
+    """Acceptance thresholds of an int8 model: agreement with fp32, and the largest difference between the scores.
 
     lowered  whether they are below Lexome's defaults
     """

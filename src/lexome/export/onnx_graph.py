@@ -188,7 +188,7 @@ def _embeddings(graph: Graph, encoder: Encoder, positions_T: str, *, pairs: bool
 
 
 def _attention_masks(graph: Graph, encoder: Encoder, positions_T: str) -> dict[int | None, str]:
-    """By attention window, what is added to attention scores: 0, or MASKED for padding and outside the window."""
+    """The mask to add to attention scores, by attention window: 0, or MASKED for padding and outside the window."""
     mask_BT = graph.op("Cast", "mask", to=TensorProto.FLOAT)
     masked_BT = graph.op(
         "Mul", graph.op("Sub", graph.constant(1, np.float32), mask_BT), graph.constant(MASKED, np.float32)
@@ -209,7 +209,7 @@ def _attention_masks(graph: Graph, encoder: Encoder, positions_T: str) -> dict[i
 
 
 def _rotations(graph: Graph, encoder: Encoder, positions_T: str) -> dict[float, tuple[str, str]]:
-    """By rotary base, the cosines and sines of the rotary angles, (T, K) each."""
+    """The cosines and sines of the rotary angles by rotary base, (T, K) each."""
     config = encoder.config
     if config.positions != "rotary":
         return {}

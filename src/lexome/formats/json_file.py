@@ -115,7 +115,7 @@ def _entries(
 
 
 def attempt(tally: Tally, make: Callable[[], T], record: object, *, where: str, id: str | None = None) -> T | None:
-    """As tally.attempt, but the record is serialized only if it is rejected."""
+    """Like tally.attempt, but the record is serialized only if it is rejected."""
     try:
         return make()
     except BadDocument as error:

@@ -123,7 +123,7 @@ def escape_formula(cell: str, tally: Tally) -> str:
 
 
 def place_name(passage: Passage) -> str:
-    """Where a passage is: its headings, or its kind where it has none."""
+    """The location of a passage: its headings, or its kind without headings."""
     return " > ".join(passage.section) or passage.kind
 
 

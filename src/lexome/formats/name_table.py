@@ -150,7 +150,7 @@ def unquote_cell(cell: str) -> str:
 
 
 def _delimiter(source: Source) -> str:
-    """What separates the cells of a text file; "" if each line is one name."""
+    """The delimiter of the cells of a text file; "" if each line is one name."""
     lines = (line for line in source.head().decode(errors="replace").lstrip("\ufeff").splitlines() if line.strip())
     first = next((line for line in lines if not line.startswith(("# ", "##"))), "")
     if "\t" in first:
@@ -205,7 +205,7 @@ def read(source: Source, *, tally: Tally, type: str = "") -> Iterator[Document]:
 
 @dataclass(frozen=True)
 class _Layout:
-    """Where the cells of a mention are, the user's other columns, the type of names without one, and the file."""
+    """The columns of a mention, the user's other columns, the type of names without one, and the file."""
 
     at: Mapping[str, int]
     others: Mapping[int, str]
@@ -214,7 +214,7 @@ class _Layout:
 
 
 def _places(table: NameTable) -> dict[str, int]:
-    """Where the name, its type and ids, and the id of the document are; without names of columns, a list is one."""
+    """The columns of the name, its type and ids, and the id of the document; without a header, a list of names."""
     columns = table.columns
     if columns is None:
         return {"mention": 0} if len(table.header) == 1 else {}

@@ -80,7 +80,7 @@ _LIBRARIES = {
 
 
 def extract(source: Source, kind: str, tally: Tally) -> Iterator[list[Any]]:
-    """What the worker prints for a file, without notes, which are counted; FormatError if it cannot be read."""
+    """The items that the worker prints for a file; notes are counted. FormatError if the file cannot be read."""
     library, what = _LIBRARIES[kind]
     if find_spec(library) is None:
         package = "python-docx" if library == "docx" else library

@@ -201,7 +201,7 @@ def write(docs: Iterable[Document], stream: BinaryIO, *, tally: Tally) -> None:
 
 
 def write_rows(docs: Iterable[Document], stream: BinaryIO, *, tally: Tally) -> list[int]:
-    """As `write`; returns the indices of documents that were rejected and have no row."""
+    """Like `write`, but returns the indices of documents that were rejected and have no row."""
     pa, pq = import_pyarrow("writing Parquet")
     metadata = {"lexome.form": "document", "lexome.version": str(FORM_VERSION)}
     schema = pa.schema(arrow_fields(Document), metadata=metadata)

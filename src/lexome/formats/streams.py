@@ -590,7 +590,7 @@ def web_encoding(label: str) -> str | None:
 
 
 def describe_binary(head: bytes) -> tuple[str, str | None] | None:
-    """What a file is that is not text, by its first bytes, and the format that reads it; None for text."""
+    """The kind of a file that is not text, by its first bytes, and the format that reads it; None for text."""
     for magic, what, format in _MAGIC:
         if head.startswith(magic) and not (magic == b"BZh" and head[3:4] not in b"123456789"):
             return what, format

@@ -104,14 +104,14 @@ class Model:
         return _open_model, (self.predictor.folder.absolute(), self.predictor.threads)
 
     def with_predictor(self, predictor: Predictor) -> "Model":
-        """The same model, run by another predictor."""
+        """This model, run by another predictor."""
         # Not by copy(), which would open the folder again, as unpickling does.
         model = object.__new__(type(self))
         vars(model).update(vars(self), predictor=predictor)
         return model
 
     def with_task(self, task: Task) -> "Model":
-        """The same model, decoded by another task of its head."""
+        """This model, decoded by another task for the same head."""
         return self if task is self.task else Model(self.predictor, task, columns=self._columns)
 
     @property

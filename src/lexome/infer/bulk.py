@@ -62,7 +62,7 @@ class BulkSettings:
     device: Device | None = None
 
     def identity(self) -> dict[str, Any]:
-        """What the output depends on, by the names of the options."""
+        """Everything that the output depends on, by the names of the options."""
         # Its own attribute: the distribution has several names.
         import onnxruntime
 

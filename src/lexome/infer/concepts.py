@@ -30,7 +30,7 @@ VERSION = 4
 
 @dataclass(frozen=True, slots=True)
 class ConceptOptions:
-    """What is done with concepts after the models.
+    """How mentions are linked and names are found, after the models.
 
     link           give mentions the ids of their concepts
     terms          dictionaries of the user, each FILE or TYPE=FILE, searched before the package's index
@@ -67,7 +67,7 @@ class ConceptOptions:
         return Concepts(self) if self.link or self.find or self.abbreviations else None
 
     def identity(self) -> dict[str, Any]:
-        """What the result depends on, with the hashes of all dictionaries."""
+        """Everything that the result depends on, with the hashes of all dictionaries."""
         terms = [split_type(option) for option in self.terms]
         files: list[dict[str, str | None]] = [{"type": type, "sha256": _sha256(path)} for type, path in terms]
         if self.link and not self.only_terms:
@@ -82,7 +82,7 @@ class ConceptOptions:
         return {"version": VERSION, "terms": files, **options}
 
     def absolute(self) -> "ConceptOptions":
-        """The same with absolute paths, for processes with another current folder."""
+        """These options with absolute paths, for processes with another current folder."""
         terms = (split_type(option) for option in self.terms)
         paths = tuple(f"{type}={path.absolute()}" if type else str(path.absolute()) for type, path in terms)
         return replace(self, terms=paths)
@@ -140,7 +140,7 @@ class Concepts:
         return type(self), (self.options.absolute(),)
 
     def only(self, *, link: bool, abbreviations: bool) -> "Concepts":
-        """The same dictionaries for one request: without linking if it is not wanted, and with abbreviations if so."""
+        """This step for one request, with or without linking and abbreviations."""
         if link and abbreviations == self.options.abbreviations:
             return self
         concepts = copy(self)

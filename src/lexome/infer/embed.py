@@ -261,7 +261,7 @@ class WordPrediction:
 
 
 def fill(predictor: Predictor, text: str, *, top: int = 5) -> list[list[WordPrediction]]:
-    """For each mask of the text, in order, the most probable words."""
+    """The most probable words for each mask of the text, in order."""
     mask = predictor.settings.mask
     if mask is None:
         message = f"{predictor.folder}: the tokenizer has no mask token. Use a masked language model."

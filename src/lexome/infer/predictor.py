@@ -326,7 +326,7 @@ class Predictor:
                 yield index, hidden_TD[: len(rows[index])]
 
     def words(self, row: TokenIds, positions: Sequence[int]) -> Floats:
-        """Of a masked LM, logits over the vocabulary at some positions of a sequence, (M, V)."""
+        """Logits of a masked LM over the vocabulary at some positions of a sequence, (M, V)."""
         if self.settings.kind != "masked":
             message = (
                 f"{self.folder}: a model of kind {self.settings.kind!r}; expected a masked language model. Export a "

@@ -51,7 +51,7 @@ HUGGING_FACE = "huggingface"
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """What the author states about a model in its README.md.
+    """The author's statements about a model, for its README.md.
 
     data      sentences about the training text and its licenses
     recipe    the recipe that trained it, as TOML

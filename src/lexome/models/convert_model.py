@@ -28,7 +28,7 @@ _DROPPED = {
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """What was read and what was written.
+    """A summary of what was read and written.
 
     unused    weights that this kind of model does not use
     left_out  content that is not part of a model: optimizer states, step counts, tied copies

@@ -433,7 +433,7 @@ def matching_architecture(config: EncoderConfig) -> str:
 
 
 def _canonical(config: EncoderConfig) -> EncoderConfig:
-    """The same encoder, with options that have no effect or that config.json does not store at their defaults."""
+    """The configuration with options at their defaults that have no effect or that config.json does not store."""
     default = {field.name: field.default for field in fields(config)}
     neutral: dict[str, Any] = {"scaled_init": default["scaled_init"]}
     if config.positions != "rotary":

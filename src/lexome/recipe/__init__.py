@@ -95,10 +95,10 @@ RENAMED_KEYS: dict[str, dict[str, str]] = {
     },
     "shard": {},
 }
-"""By stage: old keys and new ones. * is a name or a place in a list. In every stage `like` is now `extends`."""
+"""Renamed keys by stage, old to new. * stands for a name or an index. In every stage, `like` is now `extends`."""
 
 RENAMED_VALUES = {"pretrain": {"new_vocabulary": {"refuse": "error", "carry": "transfer"}}}
-"""By stage and key: the old value and the new one."""
+"""Renamed values, by stage and key."""
 
 
 def old_keys(keys: Mapping[str, Any], stage: str) -> dict[str, str]:
@@ -487,11 +487,11 @@ _FOREIGN = {
     "loss.temperature teacher.temperature": "temperature",
 }
 FOREIGN_KEYS = {name: keys.split() for keys, names in _FOREIGN.items() for name in names.split()}
-"""By the name that another library gives a key: its names here, of which a stage has at least one."""
+"""Names of keys in other libraries, and their names here, of which a stage has at least one."""
 
 
 def _suggestion(place: Sequence[int | str], schema: type[BaseModel]) -> str:
-    """What an unknown key is called here, or a similar key."""
+    """A hint on the key that is meant, for an unknown key: its name here, or a similar one."""
     name, where = str(place[-1]), ".".join(map(str, place))
     for key in FOREIGN_KEYS.get(name, ()):
         if key != where and _has_key(schema, key):
@@ -654,7 +654,7 @@ class LogTable(Table):
 
 
 class CardTable(Table):
-    """What the model card says that cannot be derived from the run."""
+    """The parts of the model card that cannot be derived from the run."""
 
     title: str | None = Field(default=None, description="By default the name of `out`.")
     license: str = Field(default="unknown", description="The model's license.")

@@ -79,7 +79,7 @@ class ReportedTable(Table):
 
 
 class DecisionTable(Table):
-    """Where the paper contradicts itself, its code or others, or leaves something open."""
+    """A decision where the paper contradicts itself, its code or others, or leaves something open."""
 
     seen: str = Field(description="What the paper says.")
     decided: str = Field(description="What Lexome does.")

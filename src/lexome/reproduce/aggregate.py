@@ -138,7 +138,7 @@ SAMPLES = 200
 
 
 def document_intervals(recipe: FinetuneRecipe, fold: int | None, predictions: Path) -> dict[str, tuple[float, float]]:
-    """By metric, the bootstrap interval of one run's test scores, from the predictions it wrote."""
+    """The bootstrap intervals of one run's test scores by metric, from the predictions it wrote."""
     source = find(recipe.data.sets[0], data=recipe.data.root)
     task = task_of({**source.settings, **recipe.task})
     predicted = list(read(predictions, format="jsonl"))
@@ -157,7 +157,7 @@ def document_intervals(recipe: FinetuneRecipe, fold: int | None, predictions: Pa
 def bootstrap_intervals(
     task: Task, gold: Documents, predicted: Documents, *, samples: int = SAMPLES, seed: int = 0
 ) -> dict[str, tuple[float, float]]:
-    """By metric, the 95% bootstrap interval over test documents, in percent."""
+    """The 95% bootstrap intervals over test documents by metric, in percent."""
     if [doc.id for doc in gold] != [doc.id for doc in predicted]:
         raise DataSetError(
             f"the run predicted {len(predicted):,} documents; expected the {len(gold):,} of the test split. "
@@ -206,11 +206,11 @@ class LabRange(Table):
 
 
 LabRanges = dict[tuple[str, str, str], LabRange]
-"""By model, task and metric."""
+"""Ranges of reported scores, by model, task and metric."""
 
 
 def lab_ranges(studies: Iterable[StudyRecipe]) -> LabRanges:
-    """What all studies and the labs they quote report.
+    """The scores that all studies, and the labs they quote, report.
 
     Only values of the same metric are compared: a macro F1 says nothing about a micro F1.
     """
@@ -225,7 +225,7 @@ def lab_ranges(studies: Iterable[StudyRecipe]) -> LabRanges:
 # The result of a study
 
 Estimates = Mapping[str, Mapping[str, Mapping[str, Estimate]]]
-"""Of our models, by model, task and metric."""
+"""Scores of our models, by model, task and metric."""
 
 
 class _Stored(Table):

@@ -275,7 +275,7 @@ def _available_tasks(study: StudyRecipe, options: StudyOptions) -> tuple[list[Ta
 
 
 def _missing_data(task: TaskTable, data: Path | None) -> tuple[str, str]:
-    """What a task's dataset lacks, and where to get it; two empty strings if it is complete."""
+    """The missing parts of a task's dataset, and where to get them; two empty strings if it is complete."""
     try:
         dataset = find(task.set, data=data)
     except UsageError:

@@ -177,7 +177,7 @@ def study_notes(result: StudyResult) -> list[str]:
 
 
 def _banner(result: StudyResult) -> list[str]:
-    """What a reader must know before the table: deviations from the protocol, and missing tasks."""
+    """Warnings above the table: deviations from the protocol, and missing tasks."""
     lines = [f"Not the paper's protocol: {change}." for change in result.changes]
     lost = len(result.missing)
     return lines + [f"{lost} task{'s are' if lost > 1 else ' is'} missing; see below."] * bool(lost)
@@ -252,7 +252,7 @@ def markdown_page(result: StudyResult, *, plot: str | None = None) -> str:
 
 
 def html_page(result: StudyResult, *, plot: str | None = None) -> str:
-    """The same as a self-contained HTML page."""
+    """The tables as a self-contained HTML page."""
     ours = _our_columns(result)
 
     def tr(cells: Sequence[str], tag: str, kind: str = "row") -> str:
@@ -433,7 +433,7 @@ SUMMARY, INDEX = "summary.json", "index.md"
 
 @dataclass(frozen=True, slots=True)
 class StudyReport:
-    """What `report` wrote: results by their subfolder, the number of fine-tunings, and the files."""
+    """The output of `report`: results by their subfolder, the number of fine-tunings, and the files."""
 
     studies: dict[str, StudyResult]
     finetunings: int

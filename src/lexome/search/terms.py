@@ -194,7 +194,7 @@ def describe_syntax(query: str) -> str | None:
 
 
 def matching_ranges(text: str, wanted: dict[str, None]) -> list[Range]:
-    """Where the text has these terms, without overlaps, in reading order."""
+    """The ranges of a text that have these terms, without overlaps, in reading order."""
     places = sorted((start, -end) for term, start, end in terms(text) if term in wanted)
     ranges: list[Range] = []
     for start, negative_end in places:

@@ -1,4 +1,4 @@
-"""What the routes share: annotator, queue, stored documents, metrics, and a timeout for every response."""
+"""State shared by the routes: annotator, queue, stored documents, metrics, and a timeout for every response."""
 
 import asyncio
 import logging
@@ -278,7 +278,7 @@ class Service:
         return {**mentions, **dict.fromkeys(annotator.relation_types, relations.min_score)}
 
     def _concepts(self, *, link: bool, abbreviations: bool) -> Concepts | None:
-        """What is done with concepts for one request."""
+        """The step that adds names, concept ids and abbreviations in one request."""
         if self.annotator.concepts is not None:
             return self.annotator.concepts.only(link=link, abbreviations=abbreviations)
         return ConceptOptions(link=False, abbreviations=abbreviations).open()
@@ -320,7 +320,7 @@ class Service:
         log.warning("reloaded %s", ", ".join(model.name for model in annotator.models))
 
     def reload_soon(self) -> None:
-        """As `reload`, from a signal handler or another thread; failures are logged."""
+        """Reload from a signal handler or another thread; failures are logged."""
 
         async def attempt() -> None:
             with suppress(RequestError):

@@ -776,7 +776,7 @@ def _reason_missed(place: Range, type_: str, same_type: Sequence[Span], others: 
 
 
 def _overlapping(spans: Sequence[Span], place: Range) -> Iterator[Span]:
-    """Of ordered spans that do not overlap one another, those that overlap a range."""
+    """The spans that overlap a range, among ordered spans that do not overlap one another."""
     first = bisect_right(spans, place[0], key=lambda span: span.end)
     return takewhile(lambda span: span.start < place[1], (spans[number] for number in range(first, len(spans))))
 

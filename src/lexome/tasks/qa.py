@@ -506,7 +506,7 @@ def is_right(gold: Question, answer: Answer) -> bool:
 
 
 def find_answer(answer: Answer, passages: Iterable[Passage]) -> Iterator[Range]:
-    """Where an answer stands in these passages: at its start, or, if that is unknown, its first place in each.
+    """The positions of an answer in passages: its own, or if it has no offsets, its first occurrence in each.
 
     The answer and its synonyms are searched as whole words, ignoring case.
     """

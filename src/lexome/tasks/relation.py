@@ -183,7 +183,7 @@ def _mark(text: str, sides: Sequence[int], pair: EntityPair, marking: Marking, m
 
 
 def mask_token(type_: str, masks: Mapping[str, str]) -> str:
-    """What replaces an entity of a type: @GENE$ for Gene, unless `masks` has another."""
+    """The text that replaces an entity of a type: @GENE$ for Gene, unless `masks` has another."""
     return masks.get(type_, f"@{type_.upper()}$")
 
 

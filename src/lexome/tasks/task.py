@@ -211,7 +211,7 @@ class Task(ABC):
 
     @abstractmethod
     def predictions(self, doc: Document) -> set[Hashable]:
-        """What the task predicts of a document, as comparable items: two models agree on the items they share."""
+        """The predictions in a document as comparable items: two models agree on the items they share."""
 
     def settings(self) -> dict[str, Any]:
         """Kind and constructor arguments in JSON's types, from which tasks.task_of makes the task again."""
@@ -476,7 +476,7 @@ _FOREIGN_SETTINGS = {
 
 
 def _suggestion(name: str, foreign: Mapping[str, str], known: Collection[str]) -> str:
-    """What a name of another library, or a misspelled one, is called here; empty where nothing is similar."""
+    """A hint on the intended name, for one from another library or a misspelled one; empty if none is similar."""
     spelled = name.lower().replace("_", "-")
     here = next((here for here, names in foreign.items() if here in known and spelled in names.split()), None)
     if here is not None:
@@ -690,7 +690,7 @@ def pair_windows(
 
 
 def assign_windows(ranges: Sequence[Range], count: int) -> Ints:
-    """For each token the window in which it is farthest from an edge, the first one on ties.
+    """The window in which each token is farthest from an edge, the first one on ties.
 
     Training targets and decoding both use that window, where the token has the most context.
     """

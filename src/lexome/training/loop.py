@@ -60,7 +60,7 @@ class Batch:
 
     @property
     def counts(self) -> dict[str, int]:
-        """What the loss terms of this micro-batch are sums over."""
+        """The counts that the loss terms of this micro-batch are sums over."""
         return {"masked": self.masked, "sequences": self.sequences}
 
     def map(self, change: Callable[[Tensor], Tensor]) -> "Batch":
@@ -94,7 +94,7 @@ class Step:
     ends_epoch: bool = False
 
     def pinned(self) -> "Step":
-        """The same in pinned memory, which a GPU copies from asynchronously."""
+        """A copy in pinned memory, which a GPU reads asynchronously."""
         return replace(self, batches=tuple(batch.map(Tensor.pin_memory) for batch in self.batches))
 
 
@@ -138,7 +138,7 @@ def to_device(batch: Item, device: torch.device) -> Item:
 
 @contextmanager
 def prefetch(items: Iterator[Item], count: int) -> Iterator[Iterator[Item]]:
-    """The same items, up to `count` of them prepared in advance by a thread; its errors are raised here.
+    """The items of an iterator, up to `count` of them prepared in advance by a thread; its errors are raised here.
 
     A thread is enough: numpy releases the GIL while it sorts and copies.
     """

@@ -201,7 +201,7 @@ class ShardedMuon(Muon):
 
 
 def orthogonalize(maps: Tensor) -> Tensor:
-    """For each (rows, columns) matrix of a stack nearly the nearest orthogonal one: singular values of 0.7 to 1.2.
+    """Approximately orthogonalize each (rows, columns) matrix of a stack: singular values of 0.7 to 1.2.
 
     In bfloat16 on CUDA, as its author does it, since the result is rough anyway; elsewhere in float32.
     """

@@ -305,7 +305,7 @@ class Parallel:
         return bool(every)
 
     def from_first(self, compute: Callable[[], Result]) -> Result:
-        """What a function returns in the first process, in every process; the others wait for it.
+        """The result of a function that only the first process calls, in every process; the others wait for it.
 
         Its LexomeError is raised in all of them.
         """

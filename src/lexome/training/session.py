@@ -214,7 +214,7 @@ LENGTHS = {"steps", "tokens", "epochs", "time_budget", "schedule", "resume_from"
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """What a session trains.
+    """The model and losses of a session.
 
     start       the model that becomes the checkpoint folder
     module      what is trained and saved in states: start.model, or a module around it with more weights
@@ -526,7 +526,7 @@ class Session:
         )
 
     def header(self) -> str:
-        """What is printed before the first step, such as
+        """A summary to print before the first step, such as
 
         device    cpu, fp32; no GPU was found
         model     bert, 33,391,290 parameters, from checkpoints/gte-small

@@ -260,7 +260,7 @@ def plot(report: VocabReport, path: Path) -> None:
 
 
 def _bar_groups(report: VocabReport) -> dict[str, list[float]]:
-    """For each set of names, and for the text where there was some, one height for each vocabulary."""
+    """The bars of the plot: one height per vocabulary, for each set of names and for the text if there was any."""
     rows = [{"text": row.text, **row.entities} for row in report.vocabularies]
     names = [name for name in rows[0] if name != "text" or rows[0]["text"].words]
     if not names:

@@ -278,7 +278,7 @@ def seed_pieces(words: list[tuple[str, int]], *, longest: int = LONGEST_PIECE) -
 
 
 def _repeated_substrings(text: str, weights: Array, ends: Array, longest: int) -> Iterator[tuple[Array, int, Array]]:
-    """For each length, the first positions and counts of repeated substrings.
+    """The first positions and counts of repeated substrings, by length.
 
     Substrings are compared by a rolling 64-bit hash. The probability that any two of ten million collide is about one
     in 400,000.

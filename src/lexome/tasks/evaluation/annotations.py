@@ -303,10 +303,10 @@ def _with_named_types(chunks: Iterable[Chunk]) -> set[Chunk]:
 RELATIONS = "relations"
 
 Key = tuple[str, tuple[str, ...]]
-"""What identifies a relation: its type, and its arguments in the order of their text."""
+"""The identity of a relation: its type, and its arguments in the order of their text."""
 
 ConceptKey = tuple[str, frozenset[str], bool | None]
-"""What identifies a relation between concepts: its type, the concepts and whether it is novel."""
+"""The identity of a relation between concepts: its type, the concepts and whether it is novel."""
 
 ROLES_IGNORED = "type and arguments, roles ignored"
 
@@ -841,7 +841,7 @@ def _of_mentions(spans: Iterable[Span]) -> dict[str, set[tuple[object, str]]]:
 
 
 def _first_right(pair: DocumentPair, only: Collection[str] | None) -> list[float]:
-    """For each gold mention that is predicted at the same place, whether its first concept is right."""
+    """Whether the first concept is right, for each gold mention that is predicted at the same place."""
     predicted = {_place(span): span.concepts for span in pair.predicted.spans}
     found = ((span.concepts, predicted[_place(span)]) for span in _linked(pair.gold, only) if _place(span) in predicted)
     return [float(bool(own) and own[0] in gold) for gold, own in found]

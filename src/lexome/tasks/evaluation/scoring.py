@@ -219,7 +219,7 @@ _SAMPLE_IDS = 3
 
 
 def lines(evaluation: Evaluation, *, explain: int = 0, types: bool = True) -> Iterator[str]:
-    """What `lexome evaluate` prints, with up to `explain` examples of each kind of difference."""
+    """The output of `lexome evaluate`, with up to `explain` examples of each kind of difference."""
     yield from _document_lines(evaluation.pairs)
     for section in dict.fromkeys(score.result.section for score in evaluation.scores):
         yield ""

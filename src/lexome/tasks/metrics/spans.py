@@ -259,7 +259,7 @@ def _count(gold: list[tuple[Range, ...]], predicted: list[tuple[Range, ...]]) ->
 
 
 def overlapping(left: Sequence[Sequence[Range]], right: Sequence[Sequence[Range]]) -> list[list[int]]:
-    """For the parts of each mention on the left, the places of those on the right that share a character."""
+    """The indices of mentions on the right that share a character with each mention on the left."""
     # Sorted by start; the widest mention limits how far back one may start that still reaches a place.
     order = sorted(range(len(right)), key=lambda place: right[place][0][0])
     starts = [right[place][0][0] for place in order]

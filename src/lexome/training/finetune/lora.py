@@ -184,7 +184,7 @@ def _sites(model: EncoderWithHead, architecture: str, targets: Sequence[str]) ->
 
 
 def _own_names(model: EncoderWithHead, architecture: str) -> Callable[[str, nn.Linear], Named]:
-    """For Lexome's own encoder: names from the key mapping of the architecture."""
+    """The names for Lexome's own encoder, from the key mapping of the architecture."""
     encoder, table = model.encoder, ARCHITECTURES[architecture].encoder
     assert isinstance(encoder, Encoder)
 
@@ -201,7 +201,7 @@ def _own_names(model: EncoderWithHead, architecture: str) -> Callable[[str, nn.L
 
 
 def _backend_names(model: EncoderWithHead, architecture: str) -> Callable[[str, nn.Linear], Named]:
-    """For an encoder on the transformers backend: its own module names."""
+    """The names for an encoder on the transformers backend: its own module names."""
     return lambda path, layer: [(path.removeprefix("encoder.model."), torch.arange(layer.out_features))]
 
 

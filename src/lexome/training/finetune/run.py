@@ -587,7 +587,7 @@ def _score(
 
 
 def _what_to_try(recipe: FinetuneRecipe) -> str:
-    """What helps most often where a model has learned nothing, with the recipe's own values."""
+    """Advice for a model that has learned nothing, with the recipe's own values."""
     length = f"epochs ({recipe.epochs:g})" if recipe.epochs is not None else f"steps ({recipe.steps})"
     head = "" if recipe.optimizer.head_lr is not None else ", with optimizer.head_lr ten times as high"
     return (

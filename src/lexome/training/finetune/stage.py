@@ -47,7 +47,7 @@ from lexome.training.trainer import training_progress
 Given = TypeVar("Given")
 Result = TypeVar("Result")
 Begin = tuple[Callable[..., None], tuple[Any, ...]]
-"""What each process does first: a module-level function and its arguments."""
+"""Called once in each process: a module-level function and its arguments."""
 
 
 def in_processes(

@@ -96,20 +96,20 @@ def read(
     all_quoted = re.fullmatch(rb'".*"\r?', head, re.DOTALL) is not None
     is_csv = commas or all_quoted or quotes == "csv"
     rows = csv_rows(source, delimiter if commas else "\t") if is_csv else tsv_rows(source)
-    yield from read_rows(source, rows, (text, label, id), header, encoding, tally)
+    yield from read_rows(source, rows, (text, label, id), header=header, encoding=encoding, tally=tally)
 
 
 def read_rows(
     source: Source,
     rows: Iterator[TableRow],
     named: tuple[str, str, str],
-    header: str,
-    encoding: str,
-    tally: Tally,
     *,
+    header: str,
+    tally: Tally,
+    encoding: str = "utf-8",
     part: str = "",
 ) -> Iterator[Document]:
-    """One document per row; `named` are the columns of text, label and id, `part` what follows the file in ids."""
+    """One document per row; `named` are the columns of text, label and id, and `part` follows the file name in ids."""
     first = next(rows, None)
     if first is None:
         tally.note("empty table")

@@ -196,7 +196,7 @@ def read_xlsx(
     for sheet, items in groupby(extract(source, "xlsx", tally), key=itemgetter(1)):
         empty = False
         part = f"-{sheet + 1}" if sheet else ""
-        yield from read_rows(source, sheet_rows(items), (text, label, id), header, "utf-8", tally, part=part)
+        yield from read_rows(source, sheet_rows(items), (text, label, id), header=header, tally=tally, part=part)
     if empty:
         tally.note("empty table")
 

@@ -63,75 +63,92 @@ class Gate:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        status, own_bytes, received, sent = 500, 0, 0, 0
-        given = Headers(scope=scope).get("x-request-id", "")
-        number = scope[REQUEST_ID] = given if _GIVEN_ID.fullmatch(given) else uuid.uuid4().hex
-        # HEAD is answered as GET is, without the body: monitors and link checkers ask so.
-        is_head = scope["method"] == "HEAD"
-        handled = {**scope, "method": "GET"} if is_head else scope
-
-        def hold(size: int) -> None:
-            nonlocal own_bytes
-            own_bytes += size
-            self.held_bytes += size
-
-        async def receive_part() -> Message:
-            nonlocal received
-            message = await receive()
-            size = len(message.get("body", b""))
-            received += size
-            hold(size)
-            limit = self.limits.held_bytes
-            # A request is accepted if no other is held: it has its own limit.
-            if size and self.held_bytes > limit and self.held_bytes > own_bytes:
-                reason = f"{limit:,} bytes of requests are held, which is the limit. Retry in 1 s."
-                raise RequestError(429, reason, retry_after_s=1)
-            return message
-
-        async def send_part(message: Message) -> None:
-            nonlocal status, sent
-            if is_head and message["type"] == "http.response.body":
-                message = {**message, "body": b""}
-            sent += len(message.get("body", b""))
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                headers = MutableHeaders(scope=message)
-                headers["x-request-id"] = number
-                for name, value in _SECURITY_HEADERS.items():
-                    headers.setdefault(name, value)
-            elif len(body := message.get("body", b"")) > _LARGE_BYTES:
-                hold(len(body))
-                await send({**message, "more_body": True})
-                # The server waits for the client before it accepts the next part.
-                message = {**message, "body": b""}
-            await send(message)
-
+        exchange = _Exchange(self, scope, receive, send)
         start = time.perf_counter()
         self.metrics.in_flight += 1
         try:
-            await self.app(handled, receive_part, send_part)
+            await self.app(exchange.scope, exchange.receive, exchange.send)
         finally:
-            self.held_bytes -= own_bytes
+            self.held_bytes -= exchange.held_bytes
             self.metrics.in_flight -= 1
-            # The path of the route, so that there are no more labels than routes.
-            other = _STATIC if scope["path"].startswith(_STATIC) else "other"
-            path = getattr(handled.get("route"), "path", other)
             seconds = time.perf_counter() - start
-            self.metrics.add(path, status, seconds)
-            # A healthy service is asked for its state every few seconds.
-            if access_log.isEnabledFor(logging.INFO) and not (path in STATE_PATHS and status == 200):
-                line = {
-                    "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
-                    "id": number,
-                    "client": (scope.get("client") or ("-",))[0],
-                    "method": scope["method"],
-                    "path": path,
-                    "status": status,
-                    "seconds": round(seconds, 4),
-                    "bytes_in": received,
-                    "bytes_out": sent,
-                }
-                access_log.info(json.dumps(line))
+            self.metrics.add(exchange.path, exchange.status, seconds)
+            # Monitors ask a healthy service for its state every few seconds.
+            if access_log.isEnabledFor(logging.INFO) and not (exchange.path in STATE_PATHS and exchange.status == 200):
+                access_log.info(json.dumps(exchange.as_dict(seconds)))
+
+
+class _Exchange:
+    """One request and its response, as they pass the gate.
+
+    scope       of the request, for the application
+    held_bytes  bytes of this exchange that the gate counts
+    """
+
+    def __init__(self, gate: Gate, scope: Scope, receive: Receive, send: Send) -> None:
+        self._gate, self._receive, self._send = gate, receive, send
+        given = Headers(scope=scope).get("x-request-id", "")
+        self.id = scope[REQUEST_ID] = given if _GIVEN_ID.fullmatch(given) else uuid.uuid4().hex
+        # HEAD is answered like GET, without the body: monitors and link checkers use it.
+        self.method = scope["method"]
+        self.scope = {**scope, "method": "GET"} if self.method == "HEAD" else scope
+        self.status = 500
+        self.held_bytes = self.received = self.sent = 0
+
+    @property
+    def path(self) -> str:
+        """The path of the route, so that metrics have no more labels than there are routes."""
+        other = _STATIC if self.scope["path"].startswith(_STATIC) else "other"
+        return getattr(self.scope.get("route"), "path", other)
+
+    async def receive(self) -> Message:
+        """The next part of the request; RequestError if too many bytes of all requests are held."""
+        message = await self._receive()
+        size = len(message.get("body", b""))
+        self.received += size
+        self._hold(size)
+        limit, held = self._gate.limits.held_bytes, self._gate.held_bytes
+        # A request is accepted if no other is held: it has its own limit.
+        if size and held > limit and held > self.held_bytes:
+            reason = f"{limit:,} bytes of requests are held, which is the limit. Retry in 1 s."
+            raise RequestError(429, reason, retry_after_s=1)
+        return message
+
+    async def send(self, message: Message) -> None:
+        """Send a part of the response, with id and security headers; the body of an answer to HEAD is left out."""
+        if self.method == "HEAD" and message["type"] == "http.response.body":
+            message = {**message, "body": b""}
+        self.sent += len(message.get("body", b""))
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            headers = MutableHeaders(scope=message)
+            headers["x-request-id"] = self.id
+            for name, value in _SECURITY_HEADERS.items():
+                headers.setdefault(name, value)
+        elif len(body := message.get("body", b"")) > _LARGE_BYTES:
+            self._hold(len(body))
+            await self._send({**message, "more_body": True})
+            # The server waits for the client before it accepts the next part.
+            message = {**message, "body": b""}
+        await self._send(message)
+
+    def as_dict(self, seconds: float) -> dict[str, object]:
+        """The line of the access log."""
+        return {
+            "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "id": self.id,
+            "client": (self.scope.get("client") or ("-",))[0],
+            "method": self.method,
+            "path": self.path,
+            "status": self.status,
+            "seconds": round(seconds, 4),
+            "bytes_in": self.received,
+            "bytes_out": self.sent,
+        }
+
+    def _hold(self, size: int) -> None:
+        self.held_bytes += size
+        self._gate.held_bytes += size
 
 
 class AccessControl:

@@ -30,6 +30,7 @@ __all__ = [
     "atomic_write",
     "digest",
     "exclusive_use",
+    "file_sha256",
     "fill_folder",
     "fingerprint",
     "first_difference",
@@ -179,11 +180,16 @@ def exclusive_use(folder: Path, *, part: str | None = None) -> Iterator[None]:
         yield
 
 
+def file_sha256(path: Path) -> str:
+    """The SHA-256 of a file, in hexadecimal."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
 def digest(path: Path) -> str | None:
-    """SHA-256 of a file, or of the files of a folder and their names; None of what is neither, such as a pipe."""
+    """SHA-256 of a file, or of the files of a folder and their names; None for anything else, such as a pipe."""
     if path.is_file():
-        with path.open("rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
+        return file_sha256(path)
     if path.is_dir():
         files = sorted(file for file in path.rglob("*") if file.is_file())
         return fingerprint([(file.relative_to(path).as_posix(), digest(file)) for file in files])

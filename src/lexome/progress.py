@@ -65,7 +65,7 @@ def progress(
     if sys.stderr.isatty():
         with _bar("{task.fields[counts]}") as bar:
             task = bar.add_task(what, total=total, counts="")
-            with _repeated(lambda: bar.update(task, completed=position(), counts=counts()), every_s=REFRESH_S):
+            with _repeat(lambda: bar.update(task, completed=position(), counts=counts()), every_s=REFRESH_S):
                 yield watched
         return
     timer = LineTimer(started)
@@ -75,12 +75,12 @@ def progress(
             done = f"{position() / 1e6:,.1f} of {total / 1e6:,.1f} MB"
             print(f"{what}: {counts()}, {done}", file=sys.stderr, flush=True)
 
-    with _repeated(line, every_s=REFRESH_S):
+    with _repeat(line, every_s=REFRESH_S):
         yield watched
 
 
 @contextmanager
-def _repeated(report: Callable[[], None], *, every_s: float) -> Iterator[None]:
+def _repeat(report: Callable[[], None], *, every_s: float) -> Iterator[None]:
     """Call a function again and again in a thread while the context is open."""
     ended = threading.Event()
 

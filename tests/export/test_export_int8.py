@@ -34,9 +34,9 @@ from lexome.export.int8 import (
     Thresholds,
     Trial,
     agreement,
-    file_sha256,
     load_held_out,
 )
+from lexome.files import file_sha256
 from lexome.infer.annotator import Annotator
 from lexome.infer.predictor import read_settings
 from lexome.tasks import Classes, Ner, Questions, Relations

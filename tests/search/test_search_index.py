@@ -316,8 +316,8 @@ def test_postings_are_not_merged_again_until_as_many_more_passages_are_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     merged: list[int] = []
-    real = build._merged
-    monkeypatch.setattr(build, "_merged", lambda *given: merged.append(1) or real(*given))
+    real = build._merge_rows
+    monkeypatch.setattr(build, "_merge_rows", lambda *given: merged.append(1) or real(*given))
     docs = tmp_path / "docs"
     docs.mkdir()
     write(docs / "b.jsonl", many(5))

@@ -258,7 +258,7 @@ def annotate(
                 write_options=write_options,
                 concepts=concepts,
             )
-            with _served(folders, models.device, bulk.engine) as remote:
+            with _serve_on_device(folders, models.device, bulk.engine) as remote:
                 settings = replace(settings, device=remote)
                 result = _annotate_files(parsed, output.path, settings, bulk, rejects=rejects, quiet=printing.quiet)
             _finish_bulk(result, output.path, as_json=printing.as_json, quiet=printing.quiet)
@@ -326,7 +326,7 @@ def _check_combinations(output: _Output, *, explain: bool, bulk: BulkOptions) ->
 
 
 @contextmanager
-def _served(folders: tuple[Path, ...], device: str | None, engine: str) -> Iterator["Device | None"]:
+def _serve_on_device(folders: tuple[Path, ...], device: str | None, engine: str) -> Iterator["Device | None"]:
     """The process that runs the models on a device for all workers; None without one."""
     if device is None:
         yield None

@@ -268,10 +268,10 @@ def excerpt(hit: "Hit", *, color: bool) -> list[str]:
         high += 1
     marks = [(start, end) for start, end in hit.highlights if low <= start and end <= high]
     around = ("…" if low > hit.start else "", "…" if high < hit.end else "")
-    return _wrapped(hit.text[low - hit.start : high - hit.start], low, marks, color=color, around=around)
+    return _wrap(hit.text[low - hit.start : high - hit.start], low, marks, color=color, around=around)
 
 
-def _wrapped(
+def _wrap(
     text: str, offset: int, marks: "Sequence[Range]", *, color: bool, around: tuple[str, str] = ("", "")
 ) -> list[str]:
     """The lines of a text that begins at `offset`, with these ranges marked."""
@@ -398,7 +398,7 @@ def _print_answers(result: "AskResult", *, color: bool, models_given: bool) -> N
 
 
 def _print_sentence(sentence: "Evidence", *, color: bool) -> None:
-    for line in _wrapped(sentence.text, sentence.start, sentence.highlights, color=color):
+    for line in _wrap(sentence.text, sentence.start, sentence.highlights, color=color):
         print(f"   {line}")
 
 

@@ -199,7 +199,7 @@ def _define_in_text(text: str) -> Iterator[Abbreviation]:
                 earlier = _elliptic(text, (start, end), words, found[0])
                 found = [earlier, *found] if earlier is not None else found
         yield from found
-        inner = _trimmed(text, opening + 1, closing)
+        inner = _trim(text, opening + 1, closing)
         undefined = (inner, before) if not found and is_short_form(text[slice(*inner)]) else None
         if undefined is not None and (one := _before_head(text, inner, before, closing)) is not None:
             yield one
@@ -278,7 +278,7 @@ def _define_in_parentheses(text: str, inner: Range, before: _Words) -> Iterator[
     if not pieces:
         return
     if len(pieces) > 1:
-        found = _coordinated(text, pieces, before)
+        found = _coordinated_definitions(text, pieces, before)
         if found:
             yield from found
             return
@@ -293,7 +293,7 @@ def _define_in_parentheses(text: str, inner: Range, before: _Words) -> Iterator[
                 yield one
                 return
     # Short form first: "TNF (tumour necrosis factor)".
-    short = _trimmed(text, *before.words[-1])
+    short = _trim(text, *before.words[-1])
     if is_short_form(text[short[0] : short[1]]) and short[1] - short[0] > 1:
         for stop in dict.fromkeys((pieces[0][1], end)):
             words = _Words(text, [match.span() for match in _WORD.finditer(text, start, stop)])
@@ -308,10 +308,10 @@ def _without_introduction(text: str, start: int, end: int) -> Range:
     """The range without "abbreviated as" and the like."""
     match = _EXPANSION.match(text, start, end)
     start, end = (match.end() if match is not None else start), end
-    return _trimmed(text, start, end)
+    return _trim(text, start, end)
 
 
-def _trimmed(text: str, start: int, end: int) -> Range:
+def _trim(text: str, start: int, end: int) -> Range:
     while start < end and (text[start].isspace() or text[start] in _TRIM):
         start += 1
     while end > start and (text[end - 1].isspace() or text[end - 1] in _TRIM):
@@ -331,7 +331,7 @@ def _pieces(text: str, start: int, end: int) -> list[Range]:
         place = match.end()
     if place < end:
         pieces.append((place, end))
-    kept = [_trimmed(text, *piece) for piece in pieces]
+    kept = [_trim(text, *piece) for piece in pieces]
     return [(low, high) for low, high in kept if low < high and text[low:high].lower() not in ("respectively", "resp")]
 
 
@@ -359,7 +359,7 @@ def _align(text: str, short: Range, before: _Words, *, whole: bool = False) -> A
     if aligned is None:
         return None
     cost, start = aligned
-    end = _trimmed(text, start, before.words[-1][1])[1]
+    end = _trim(text, start, before.words[-1][1])[1]
     long = text[start:end]
     if long.lower() == letters.lower() or len(long) <= len(letters) or _balance(long) != 0:
         return None
@@ -512,9 +512,9 @@ def _is_start(window: str, place: int) -> bool:
     return match is not None and match[0] not in _STOP_WORDS
 
 
-def _coordinated(text: str, pieces: list[Range], before: _Words) -> list[Abbreviation]:
+def _coordinated_definitions(text: str, pieces: list[Range], before: _Words) -> list[Abbreviation]:
     """The definitions of a list by the list before it: "left and right ventricle (LV and RV)"; none if one fails."""
-    shorts = [_trimmed(text, *piece) for piece in pieces]
+    shorts = [_trim(text, *piece) for piece in pieces]
     if not all(is_short_form(text[start:end]) for start, end in shorts):
         return []
     found: list[Abbreviation] = []
@@ -571,7 +571,7 @@ def _align_apart(text: str, short: Range, words: _Words, tail: Range) -> Abbrevi
     aligned = _cheapest(letters, _Words(copy, spans, costs))
     if aligned is None or low + aligned[1] >= stop:
         return None
-    parts = (_trimmed(text, low + aligned[1], stop), tail)
+    parts = (_trim(text, low + aligned[1], stop), tail)
     long = " ".join(text[first:last] for first, last in parts)
     if parts[0] > parts[1] or _balance(long) != 0:
         return None
@@ -580,7 +580,7 @@ def _align_apart(text: str, short: Range, words: _Words, tail: Range) -> Abbrevi
 
 def _within(text: str, pieces: list[Range]) -> Abbreviation | None:
     """The definition that is all in the parentheses: "(PCR, polymerase chain reaction)", in either order."""
-    first, second = (_trimmed(text, *piece) for piece in (pieces[0], pieces[1]))
+    first, second = (_trim(text, *piece) for piece in (pieces[0], pieces[1]))
     for short, long in ((first, second), (second, first)):
         if is_short_form(text[short[0] : short[1]]) and long[1] - long[0] > 2 * (short[1] - short[0]):
             words = _Words(text, [match.span() for match in _WORD.finditer(text, *long)])

@@ -19,7 +19,7 @@ from lexome.concepts.sources import SourceOptions, read_terms, to_curie
 from lexome.concepts.terms import Entry, Term, TermTable
 from lexome.document import Document, Passage
 from lexome.errors import FormatError, UsageError
-from lexome.files import fingerprint
+from lexome.files import file_sha256, fingerprint
 from lexome.formats import Tally, write
 from lexome.progress import progress
 from lexome.recipe.corpus_stages import Dictionary, Mapping, TermsRecipe
@@ -130,7 +130,7 @@ def _result(index: TermIndex, path: Path, *, new: bool) -> TermsResult:
         path,
         new,
         path.stat().st_size,
-        hashlib.sha256(path.read_bytes()).hexdigest(),
+        file_sha256(path),
         header["counts"]["concepts"],
         header["counts"]["names"],
         tuple(

@@ -150,7 +150,7 @@ class TermIndex:
     def near(self, name: str, type: str, limit: int = 20) -> tuple[NameMatch, ...]:
         """The names of a type with the most similar key, one for each concept, the most similar first.
 
-        Empty for types that the index was not built to search so.
+        Empty for types whose similar names the index was not built to find.
         """
         return self._similar(name, type, limit)
 
@@ -388,7 +388,7 @@ def _read_header(content: "mmap.mmap | bytes", name: str) -> tuple[dict[str, Any
     if header["key_rules"] != KEY_RULES:
         found = header["key_rules"]
         raise _other_version(name, f"names normalized by rules {found}, this version has rules {KEY_RULES}", found)
-    start = _aligned(_PREFIX.size + length)
+    start = _align(_PREFIX.size + length)
     if size - start != header["bytes"]:
         raise _damaged(name, f"{size - start:,} bytes after the header; expected {header['bytes']:,}")
     if zlib.crc32(memoryview(content)[start:]) != header["crc32"]:
@@ -396,7 +396,7 @@ def _read_header(content: "mmap.mmap | bytes", name: str) -> tuple[dict[str, Any
     return header, start
 
 
-def _aligned(size: int) -> int:
+def _align(size: int) -> int:
     return -(-size // _ALIGNMENT) * _ALIGNMENT
 
 

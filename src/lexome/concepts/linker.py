@@ -250,7 +250,7 @@ class Linker:
         if scores:
             used = {attribute.id for attribute in attributes}
             attributes += tuple(
-                Attribute(_unused(f"{id_}.score", used), id_, CONCEPT_SCORE, f"{one.score:.3f}")
+                Attribute(_unused_id(f"{id_}.score", used), id_, CONCEPT_SCORE, f"{one.score:.3f}")
                 for id_, one in explained.items()
                 if one.concepts
             )
@@ -313,7 +313,7 @@ class Linker:
                 found = self._look_up(span.text, type, forms.get(span.text), "")
                 concepts.update(one.concept.id for one in found[:1] if _is_faithful(one))
         genes = [span for span in doc.spans if self.linked_type(span.type) == GENE]
-        bracketed = self._bracketed(doc, genes, forms)
+        bracketed = self._bracketed_symbols(doc, genes, forms)
         return _Context(forms, SpeciesContext(doc, places, genes), concepts, bracketed, self._dbsnp_ids(doc))
 
     def _dbsnp_ids(self, doc: Document) -> dict[str, str]:
@@ -329,7 +329,7 @@ class Linker:
                     found[name].add(id_)
         return {name: ids.pop() for name, ids in found.items() if len(ids) == 1}
 
-    def _bracketed(self, doc: Document, genes: Sequence[Span], forms: Mapping[str, str]) -> dict[str, set[str]]:
+    def _bracketed_symbols(self, doc: Document, genes: Sequence[Span], forms: Mapping[str, str]) -> dict[str, set[str]]:
         """The symbols of genes that are named by both a mention and one in brackets after it, by the text of either."""
         bracketed: dict[str, set[str]] = {}
         ordered = sorted(genes, key=lambda span: (span.start, span.end))
@@ -418,7 +418,7 @@ class Linker:
     def _rank(self, text: str, type: str, span: Span, context: _Context) -> list[_Ranked]:
         """The candidates of a text with their scores in this document, the best first."""
         long = context.long_form_of.get(text)
-        found = self._look_up(text, type, long, _embedded(text, context.long_form_of))
+        found = self._look_up(text, type, long, _expand_short_forms(text, context.long_form_of))
         if not found:
             return []
         weights = self.weights.get(type) or self.weights[""]
@@ -824,7 +824,7 @@ def _short_binomials(doc: Document) -> dict[str, str]:
     }
 
 
-def _embedded(text: str, long_form_of: Mapping[str, str]) -> str:
+def _expand_short_forms(text: str, long_form_of: Mapping[str, str]) -> str:
     """The mention with the short forms in it expanded; empty if it has none, or is one itself."""
     if not long_form_of or " " not in text or text in long_form_of:
         return ""
@@ -931,7 +931,7 @@ def _reasons(one: _Ranked, context: _Context) -> tuple[str, ...]:
     return tuple(reasons)
 
 
-def _unused(id_: str, used: set[str]) -> str:
+def _unused_id(id_: str, used: set[str]) -> str:
     while id_ in used:
         id_ += "'"
     used.add(id_)

@@ -308,10 +308,10 @@ def synonyms_of(word: str, type: str) -> tuple[str, ...]:
     return table.get(word) or table.get(name_key(word), ())
 
 
-def rewritten(text: str, type: str) -> Iterator[str]:
-    """Other ways to say the whole mention: the noun of an adjective, "renal insufficiency" for bad renal function.
+def rephrase(text: str, type: str) -> Iterator[str]:
+    """Paraphrases of a whole mention: the noun of an adjective, "renal insufficiency" for "impaired renal function".
 
-    Of a chemical: the acid of a salt, "glutamic acid" for glutamate.
+    For a chemical, the acid of a salt: "glutamic acid" for glutamate.
     """
     if type == "Chemical" and len(text) > _MIN_SALT and text.endswith("ate"):
         yield f"{text[:-3]}ic acid"
@@ -515,7 +515,7 @@ def _gene_of_symbol(symbol: str) -> Iterator[tuple[str, int]]:
 
 def substituted_forms(form: MentionForm, type: str) -> Iterator[MentionForm]:
     """The form said otherwise, or with one or two words replaced by synonyms: "renal cancer", "kidney neoplasm"."""
-    for text in rewritten(form.text, type):
+    for text in rephrase(form.text, type):
         yield MentionForm(text, SUBSTITUTED, form.words + 1)
     for text, replaced in _replaced_words(form.text, type):
         yield MentionForm(text, SUBSTITUTED, form.words + replaced)

@@ -120,7 +120,7 @@ def word_overlap(form: str, name: str) -> tuple[float, float]:
     Words that agree but for their last letters count half: "ischemic" and "ischemia".
     """
     first, second = fold_name(form).split(), fold_name(name).split()
-    return _covered(first, second), _covered(second, first)
+    return _coverage(first, second), _coverage(second, first)
 
 
 def is_misspelling(text: str, name: str) -> bool:
@@ -140,7 +140,7 @@ def is_misspelling(text: str, name: str) -> bool:
     return row[-1] <= limit
 
 
-def _covered(words: Iterable[str], others: Iterable[str]) -> float:
+def _coverage(words: Iterable[str], others: Iterable[str]) -> float:
     whole = {_singular(word) for word in others}
     stems = tuple(word[: max(_MIN_STEM, len(word) - _MAX_ENDING)] for word in whole if len(word) > _MIN_STEM)
     total = covered = 0.0

@@ -104,7 +104,7 @@ def _index_of(path: Path, type: str | None) -> TermIndex:
 def dropped_terms(index: TermIndex) -> Counter[str]:
     """Counts of terms dropped when a table or an OBO file was indexed, by file and reason.
 
-    None of an index that `lexome build-terms` wrote, which said so then.
+    Empty for an index that `lexome build-terms` wrote, since that has reported them.
     """
     read = (one for one in index.dictionaries if "license" not in one)
     names = index.header["counts"]["dropped"]
@@ -143,7 +143,7 @@ def _read(path: Path, type: str | None, tally: Tally, dropped: Counter[str]) -> 
 
 
 def _table_terms(path: Path, type: str | None, tally: Tally, dropped: Counter[str]) -> Iterator[Term]:
-    """The terms of a table; `dropped` counts rows that are none, and types that are missing.
+    """The terms of a table; `dropped` counts rows that are no terms, and missing types.
 
     A workbook may have sheets of notes beside those of terms.
     """

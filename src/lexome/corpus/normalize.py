@@ -152,13 +152,13 @@ class _PassageMap:
         for passage, (text, alignment) in zip(old, made, strict=True):
             at += passage.offset - before
             before = passage.end
-            move = partial(self._moved, alignment, passage.offset, at)
+            move = partial(self._move, alignment, passage.offset, at)
             sentences, tokens = _disjoint(map(move, passage.sentences)), _disjoint(map(move, passage.tokens))
             self.passages.append(replace(passage, offset=at, text=text, sentences=sentences, tokens=tokens))
             at += len(text)
 
     @staticmethod
-    def _moved(alignment: Alignment | None, old: int, new: int, part: Range) -> Range:
+    def _move(alignment: Alignment | None, old: int, new: int, part: Range) -> Range:
         start, end = part[0] - old, part[1] - old
         if alignment is not None:
             start, end = alignment.to_new(start, end)
@@ -167,7 +167,7 @@ class _PassageMap:
     def move(self, part: Range) -> Range:
         """Map a range of the old document to the new one."""
         index = bisect_right(self.starts, part[0]) - 1
-        return self._moved(self.alignments[index], self.starts[index], self.passages[index].offset, part)
+        return self._move(self.alignments[index], self.starts[index], self.passages[index].offset, part)
 
     def text(self, part: Range) -> str:
         """The new document's text at a non-empty range."""

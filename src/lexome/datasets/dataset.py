@@ -244,11 +244,11 @@ def pubmedqa_splits(labeled: Iterable[tuple[str, str]]) -> tuple[list[str], list
     """
     rng = random.Random(0)
     label_of = dict(labeled)
-    development, test = _stratified(label_of, label_of, 2, rng)
-    return test, _stratified(development, label_of, 10, rng)
+    development, test = _stratify(label_of, label_of, 2, rng)
+    return test, _stratify(development, label_of, 10, rng)
 
 
-def _stratified(names: Iterable[str], label_of: Mapping[str, str], count: int, rng: random.Random) -> list[list[str]]:
+def _stratify(names: Iterable[str], label_of: Mapping[str, str], count: int, rng: random.Random) -> list[list[str]]:
     by_label: dict[str, list[str]] = {"yes": [], "no": [], "maybe": []}
     for pmid in names:
         by_label[label_of[pmid]].append(pmid)

@@ -108,10 +108,10 @@ def _group(
     rows: dict[str, list[tuple[float, bool, int]]] = {}
     for example in examples:
         rows.setdefault(key(example), []).append((example.score, example.correct, example.document))
-    return {name: _scored(own) for name, own in rows.items()}
+    return {name: _scored_mentions(own) for name, own in rows.items()}
 
 
-def _scored(rows: Sequence[tuple[float, bool, int]]) -> ScoredMentions:
+def _scored_mentions(rows: Sequence[tuple[float, bool, int]]) -> ScoredMentions:
     return ScoredMentions(
         np.array([score for score, _, _ in rows], np.float64),
         np.array([correct for _, correct, _ in rows], np.float64),
@@ -223,7 +223,7 @@ def _fit_reader(model: Model, task: Questions, docs: Sequence[Document]) -> Read
     other = ask_elsewhere(docs)
     read = [[doc.questions[0] for doc in raw.annotate(part)] for part in (docs, other)]
     likely = [every.answerable(found) for part in read for found in part]
-    answerable = fit(_scored([(one, n < len(gold), n % len(gold)) for n, one in enumerate(likely)]))
+    answerable = fit(_scored_mentions([(one, n < len(gold), n % len(gold)) for n, one in enumerate(likely)]))
     threshold: float | None = None
     if task.form == "list":
         threshold = max(LIST_THRESHOLDS, key=lambda value: _list_f1(task, value, gold, read[0]))
@@ -235,7 +235,7 @@ def _fit_reader(model: Model, task: Questions, docs: Sequence[Document]) -> Read
         for number, (own, found) in enumerate(zip(expected, answered, strict=True))
         for answer in (found.answers if task.form == "list" else found.answers[: task.kept])
     ]
-    answers = fit(_scored(rows))
+    answers = fit(_scored_mentions(rows))
     probability_Q = np.array([calibrated(one, answerable.curve) for one in likely])
     least = min_probability(probability_Q[: len(gold)], probability_Q[len(gold) :])
     unknown_Q = probability_Q < least

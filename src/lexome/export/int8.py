@@ -26,7 +26,7 @@ from lexome.datasets import find, folder, names
 from lexome.document import Document
 from lexome.errors import CheckpointError, UsageError
 from lexome.export.onnx_graph import save_graph
-from lexome.files import write_json
+from lexome.files import file_sha256, write_json
 from lexome.formats import read
 from lexome.formats.jsonl import to_json
 from lexome.infer.annotator import Model
@@ -680,9 +680,3 @@ def write_certificate(
         **environment,
     }
     write_json(folder / CERTIFICATE, certificate)
-
-
-def file_sha256(path: Path) -> str:
-    """The SHA-256 of a file."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -108,7 +108,7 @@ def _in_memory(source: Source, start: bytes, tally: Tally) -> Iterator[tuple[str
     """The documents of a file that is one JSON value on several lines, or one too large to parse at once."""
     beginning = start.lstrip()[: 1 << 16]
     if beginning.startswith(b"[") or (beginning.startswith(b"{") and _COLLECTION.search(beginning + source.head())):
-        yield from _streamed(source, start, tally)
+        yield from _stream(source, start, tally)
         return
     raw = start + source.read_to(MAX_WHOLE_BYTES - len(start))
     if len(raw) > MAX_WHOLE_BYTES:
@@ -125,7 +125,7 @@ def _in_memory(source: Source, start: bytes, tally: Tally) -> Iterator[tuple[str
     yield from _documents_in(value, source.name, tally)
 
 
-def _streamed(source: Source, start: bytes, tally: Tally) -> Iterator[tuple[str, Any]]:
+def _stream(source: Source, start: bytes, tally: Tally) -> Iterator[tuple[str, Any]]:
     """The documents of a collection or list, one in memory at a time."""
     header: dict[str, Any] = {"documents": []}
     number = 0

@@ -111,12 +111,12 @@ def read_ids(raw: str, type: str, tally: Tally) -> Ids:
 
 def is_concept_infon(key: str) -> bool:
     """True for infons that contain concept ids."""
-    return _normalized(key) in _INFONS
+    return _normalize(key) in _INFONS
 
 
 def read_infon(key: str, raw: str, type: str, tally: Tally) -> Ids:
     """The CURIEs in an infon such as MESH, NCBI Gene or identifier."""
-    return _note_ignored(parse_ids(raw, _INFONS[_normalized(key)] or vocabulary_of(type)), tally)
+    return _note_ignored(parse_ids(raw, _INFONS[_normalize(key)] or vocabulary_of(type)), tally)
 
 
 def _note_ignored(parsed: tuple[Ids, Ids], tally: Tally) -> Ids:
@@ -157,7 +157,7 @@ def vocabulary_of(type: str) -> str | None:
 
 
 @lru_cache(maxsize=1 << 10)
-def _normalized(key: str) -> str:
+def _normalize(key: str) -> str:
     return "".join(character for character in key.lower() if character.isalnum())
 
 

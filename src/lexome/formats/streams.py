@@ -278,38 +278,38 @@ def open_sources(path: Path, tally: Tally) -> Iterator[Source]:
     if is_archive(path.name):
         yield from (_zip_members if path.name.lower().endswith(".zip") else _tar_members)(path, tally)
         return
-    with _opened(path, tally) as raw, _decompressed(raw, str(path)) as stream:
+    with _open(path, tally) as raw, _decompress(raw, str(path)) as stream:
         yield Source(str(path), stream, None if path.name.lower().endswith(COMPRESSIONS) else path)
 
 
 def open_stream(stream: BinaryIO, name: str, tally: Tally) -> Source:
     """A Source from an open stream, such as standard input."""
-    raw = _buffered(CountingReader(stream, tally), HEAD_BYTES)
+    raw = _buffer(CountingReader(stream, tally), HEAD_BYTES)
     decompressed = _decompressor(raw, name)
     if decompressed is raw:
         return Source(name, raw)
-    return Source(name, _buffered(DecompressingReader(decompressed, name), HEAD_BYTES))
+    return Source(name, _buffer(DecompressingReader(decompressed, name), HEAD_BYTES))
 
 
-def _buffered(raw: io.RawIOBase, size: int) -> io.BufferedReader:
+def _buffer(raw: io.RawIOBase, size: int) -> io.BufferedReader:
     return cast(io.BufferedReader, io.BufferedReader(raw, size))
 
 
 @contextmanager
-def _opened(path: Path, tally: Tally) -> Iterator[io.BufferedReader]:
+def _open(path: Path, tally: Tally) -> Iterator[io.BufferedReader]:
     try:
         raw = path.open("rb", buffering=0)
     except OSError as error:
         raise FormatError(
             f"{path}: cannot be opened ({error.strerror}).", code="unreadable-file", value=path
         ) from error
-    with _buffered(CountingReader(cast(BinaryIO, raw), tally), DISK_BYTES) as counted:
+    with _buffer(CountingReader(cast(BinaryIO, raw), tally), DISK_BYTES) as counted:
         yield counted
 
 
 @contextmanager
-def _decompressed(raw: io.BufferedIOBase, name: str) -> Iterator[io.BufferedReader]:
-    with _buffered(DecompressingReader(_decompressor(raw, name), name), HEAD_BYTES) as buffered:
+def _decompress(raw: io.BufferedIOBase, name: str) -> Iterator[io.BufferedReader]:
+    with _buffer(DecompressingReader(_decompressor(raw, name), name), HEAD_BYTES) as buffered:
         yield buffered
 
 
@@ -336,19 +336,19 @@ def _is_skipped(name: str, tally: Tally) -> bool:
 
 
 def _tar_members(path: Path, tally: Tally) -> Iterator[Source]:
-    with _opened(path, tally) as raw, _decompressed(raw, str(path)) as stream:
+    with _open(path, tally) as raw, _decompress(raw, str(path)) as stream:
         try:
             for member in tar_members(stream, tally):
                 if not _is_skipped(member.name, tally):
                     name = f"{path}!{member.name}"
-                    with _decompressed(member.content, name) as content:
+                    with _decompress(member.content, name) as content:
                         yield Source(name, content, member=member.name)
         except tarfile.TarError as error:
             raise truncated(str(path), f"the archive is truncated or damaged ({error})", value=path) from error
 
 
 def _zip_members(path: Path, tally: Tally) -> Iterator[Source]:
-    with _opened(path, tally):
+    with _open(path, tally):
         pass  # raises the same error as for other files that cannot be opened
     try:
         with zipfile.ZipFile(path) as archive:
@@ -362,7 +362,7 @@ def _zip_members(path: Path, tally: Tally) -> Iterator[Source]:
                 # Some programs for Windows write backslashes between folders, against the standard.
                 inside = member.filename.replace("\\", "/")
                 name = f"{path}!{inside}"
-                with opened, _decompressed(opened, name) as content:
+                with opened, _decompress(opened, name) as content:
                     yield Source(name, content, member=inside)
         tally.bytes_read += path.stat().st_size
     except (zipfile.BadZipFile, RuntimeError, NotImplementedError, ValueError, LookupError, OSError) as error:

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from hashlib import file_digest
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from lexome.concepts.matcher import CaseRule
 from lexome.concepts.user_terms import TermFinder, disagreements, dropped_terms, open_terms, split_type
 from lexome.document import Document
 from lexome.errors import FormatError, UsageError
+from lexome.files import file_sha256
 from lexome.formats import get_format, option_parameters
 
 # Incremented when the same dictionaries would give other ids than before.
@@ -224,8 +224,7 @@ def concept_options(
 
 def _sha256(path: Path) -> str:
     try:
-        with path.open("rb") as stream:
-            return file_digest(stream, "sha256").hexdigest()
+        return file_sha256(path)
     except OSError as error:
         message = f"{path}: cannot be opened ({error.strerror}). Check the path of the dictionary."
         raise FormatError(message, code="unreadable-file", value=path) from error

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lexome.errors import CheckpointError, UsageError
-from lexome.files import CHECKSUMS, usable_cores, verify_checksums, write_json
+from lexome.files import CHECKSUMS, file_sha256, usable_cores, verify_checksums, write_json
 from lexome.infer.rules import RULES
 from lexome.infer.tokenizer import SubwordTokenizer, open_tokenizer
 from lexome.tasks import Ner
@@ -192,9 +192,7 @@ def identity_of(folder: Path) -> dict[str, str]:
     files = {path for pattern in IDENTITY_PATTERNS for path in folder.glob(pattern) if path.is_file()}
     for path in sorted(files, key=lambda path: path.relative_to(folder).as_posix()):
         if path.name not in ("certificate.json", CHECKSUMS):
-            with path.open("rb") as stream:
-                file_digest = hashlib.file_digest(stream, "sha256").hexdigest()
-            digest.update(f"{path.relative_to(folder).as_posix()} {file_digest}\n".encode())
+            digest.update(f"{path.relative_to(folder).as_posix()} {file_sha256(path)}\n".encode())
     return {"name": folder.resolve().name, "sha256": digest.hexdigest()}
 
 
@@ -254,7 +252,7 @@ class Predictor:
             if not (folder / name).is_file():
                 message = f"{folder}: {name} is missing; expected a complete folder. Export the model again."
                 raise CheckpointError(message, code="missing-file", value=name)
-        sha256 = hashlib.sha256((folder / TOKENIZER).read_bytes()).hexdigest()
+        sha256 = file_sha256(folder / TOKENIZER)
         if sha256 != settings.tokenizer_sha256:
             expected = settings.tokenizer_sha256[:8]
             message = f"{folder / TOKENIZER}: SHA-256 {sha256[:8]}; expected {expected}. Export the model again."
@@ -541,7 +539,7 @@ def _hugging_face_settings(
         mask=None,
         segments=False,
         labels=labels,
-        tokenizer_sha256=hashlib.sha256((folder / TOKENIZER).read_bytes()).hexdigest(),
+        tokenizer_sha256=file_sha256(folder / TOKENIZER),
         opset=0,
         precision="fp32",
         difference=0.0,

@@ -369,10 +369,10 @@ def _read(reader: Model, question: str, form: Form, hits: Sequence[Hit]) -> tupl
             start < (one.start or 0) + len(one.text) and (one.start or 0) < start + len(answer.text) for one in kept
         ):
             kept.append(answer)
-    return [_placed(answer, doc, hits) for answer in kept], answerable
+    return [_locate(answer, doc, hits) for answer in kept], answerable
 
 
-def _placed(answer: Answer, doc: Document, hits: Sequence[Hit]) -> FoundAnswer:
+def _locate(answer: Answer, doc: Document, hits: Sequence[Hit]) -> FoundAnswer:
     """The answer with its place in the document it was found in."""
     probability = answer.score or 0.0
     if answer.start is None:

@@ -431,13 +431,13 @@ def _merge_postings(connection: sqlite3.Connection) -> None:
         storage.write_meta(connection, {"merged": {"last": last, "alive": alive}})
         connection.execute("CREATE TABLE merged AS SELECT * FROM postings WHERE 0")
         rows = connection.execute("SELECT term, passages, counts FROM postings ORDER BY term, batch")
-        connection.cursor().executemany("INSERT INTO merged VALUES (?, 1, ?, ?)", _merged(rows, live))
+        connection.cursor().executemany("INSERT INTO merged VALUES (?, 1, ?, ?)", _merge_rows(rows, live))
         connection.execute("DELETE FROM postings")
         connection.execute("INSERT INTO postings SELECT * FROM merged")
         connection.execute("DROP TABLE merged")
 
 
-def _merged(rows: Iterable[tuple[str, bytes, bytes]], live: Any) -> Iterator[tuple[str, bytes, bytes]]:
+def _merge_rows(rows: Iterable[tuple[str, bytes, bytes]], live: Any) -> Iterator[tuple[str, bytes, bytes]]:
     for term, group in groupby(rows, key=lambda row: row[0]):
         parts = list(group)
         passages = np.frombuffer(b"".join(part[1] for part in parts), "<u4")

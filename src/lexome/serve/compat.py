@@ -138,7 +138,7 @@ async def pubmed(
         raise _unknown_ids(unknown, service)
 
     async def work() -> Response:
-        docs = await _annotated(names, service)
+        docs = await _annotate(names, service)
 
         def write() -> Response:
             return JSONResponse([bern2_record(doc, pmid=name) for doc, name in zip(docs, names, strict=True)])
@@ -174,7 +174,7 @@ async def publications(
         raise _unknown_ids(unknown, service)
 
     async def work() -> Response:
-        docs = await _annotated(known, service)
+        docs = await _annotate(known, service)
         response = await service.offload(service.library.size(known) << 4, lambda: export(docs, form))
         if unknown:
             # A question mark for every character that a header cannot contain, such as line ends.
@@ -193,7 +193,7 @@ def _parse_ids(text: str, service: Service) -> list[str]:
     return names
 
 
-async def _annotated(names: Sequence[str], service: Service) -> list[Document]:
+async def _annotate(names: Sequence[str], service: Service) -> list[Document]:
     """Documents of the library; those without annotations are annotated."""
     library = service.library
     docs = await service.offload(library.size(names), lambda: [library[name] for name in names])

@@ -105,7 +105,7 @@ def candidate_pairs(
 FAR_RELATIONS = 0.05
 
 
-def _related(doc: Document) -> Iterator[tuple[tuple[str, str], Scope]]:
+def _related_types(doc: Document) -> Iterator[tuple[tuple[str, str], Scope]]:
     """The types of the two entities of each relation, and whether they are in one sentence."""
     spans = {span.id: span for span in doc.spans}
     spans |= {concept: span for span in reversed(doc.spans) for concept in span.concepts}
@@ -273,7 +273,7 @@ class Relations(Task):
             labels.update(doc.labels)
             types.update(relation.type for relation in doc.relations)
             concepts |= any(argument.concept for relation in doc.relations for argument in relation.arguments)
-            for pair, scope in _related(doc):
+            for pair, scope in _related_types(doc):
                 pairs[pair] += 1
                 places[scope] += 1
         settings: dict[str, Any] = {"kind": cls.kind, "labels": sorted(labels or types)}
@@ -387,7 +387,7 @@ class Relations(Task):
         )
         if len(tokens) > capacity and self.level == "mention" and len(between) and between[-1] - between[0] < capacity:
             self.notes["text far from a pair skipped"] += 1
-            tokens = tokens.part(*_centered(tokens, int(between[0]), int(between[-1]) + 1, capacity))
+            tokens = tokens.part(*_center(tokens, int(between[0]), int(between[-1]) + 1, capacity))
         elif len(tokens) > capacity:
             self.notes["pair longer than one example"] += 1
         return text_examples(tokens, frame, overlap=self.overlap, targets=targets, key=key)
@@ -483,7 +483,7 @@ def _matching_key(pair: EntityPair, gold: Mapping[frozenset[str], str | None]) -
     return next((key for key in keys if key in gold), None)
 
 
-def _centered(tokens: TokenizedText, first: int, last: int, size: int) -> Range:
+def _center(tokens: TokenizedText, first: int, last: int, size: int) -> Range:
     """A range of `size` tokens with first to last in its middle, as far as the text goes; it begins at a word."""
     start = max(0, first - (size - (last - first)) // 2)
     end = min(len(tokens), start + size)

@@ -95,7 +95,7 @@ def memory(config: EncoderConfig, load: Load, sizes: Sizes | None = None, *, opt
         states -= config.layers * counts.matrices // sizes.shard
     return Memory(
         weights=sharded * 4,
-        gathered=_gathered(config, counts, sizes, half=load.half),
+        gathered=_gathered_bytes(config, counts, sizes, half=load.half),
         gradients=sharded * 4,
         optimizer=states * 4,
         activations=activations(config, load, tensor=sizes.tensor),
@@ -106,7 +106,7 @@ def memory(config: EncoderConfig, load: Load, sizes: Sizes | None = None, *, opt
     )
 
 
-def _gathered(config: EncoderConfig, counts: WeightCounts, sizes: Sizes, *, half: bool) -> int:
+def _gathered_bytes(config: EncoderConfig, counts: WeightCounts, sizes: Sizes, *, half: bool) -> int:
     """Peak bytes of temporary weights and gradients.
 
     FSDP2 gathers two layers, one in use and one prefetched, and everything outside the layers. It has the unsharded

@@ -29,7 +29,7 @@ from lexome.corpus.vocab.tokenizers import (
     tokenizer_sha256,
 )
 from lexome.errors import FormatError, RecipeError, UsageError
-from lexome.files import atomic_folder, read_json, write_json
+from lexome.files import atomic_folder, file_sha256, read_json, write_json
 from lexome.formats import Tally, expand, get_format, read
 from lexome.progress import progress
 from lexome.recipe.corpus_stages import ADAPT_KEYS, VocabRecipe
@@ -74,9 +74,9 @@ class TextSample:
         tally = Tally()
         total = sum(path.stat().st_size for path in self.files)
         with progress(what, total=total, position=lambda: tally.bytes_read, shown=progress_shown) as watched:
-            yield from watched(self._streamed(tally))
+            yield from watched(self._stream(tally))
 
-    def _streamed(self, tally: Tally) -> Iterator[tuple[str, list[str]]]:
+    def _stream(self, tally: Tally) -> Iterator[tuple[str, list[str]]]:
         others = []
         for file in self.files:
             if is_records(file, self.format):
@@ -104,11 +104,7 @@ def bucket(doc_id: str, seed: int) -> int:
 
 def content_hash(files: Sequence[Path]) -> str:
     """A hash of the files' contents, independent of names and order."""
-    digests = []
-    for path in files:
-        with path.open("rb") as stream:
-            digests.append(hashlib.file_digest(stream, "sha256").hexdigest())
-    return hashlib.sha256("\n".join(sorted(digests)).encode()).hexdigest()
+    return hashlib.sha256("\n".join(sorted(map(file_sha256, files))).encode()).hexdigest()
 
 
 def _read_columns(file: Path, tally: Tally) -> Iterator[tuple[str, list[str]]]:

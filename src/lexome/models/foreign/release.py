@@ -152,7 +152,7 @@ class Release:
 
     def _open_archive(self, path: Path) -> None:
         try:
-            self._stream = self._stack.enter_context(_decompressed(path))
+            self._stream = self._stack.enter_context(_decompress(path))
             self._tar = self._stack.enter_context(tarfile.TarFile(fileobj=self._stream))
             end = os.fstat(self._stream.fileno()).st_size
             members = []
@@ -251,7 +251,7 @@ def _without_top(files: dict[str, T]) -> dict[str, T]:
     return files
 
 
-def _decompressed(path: Path) -> IO[bytes]:
+def _decompress(path: Path) -> IO[bytes]:
     """The archive without compression; a compressed one is decompressed into an anonymous file."""
     with path.open("rb") as stream:
         compressed = stream.read(2) == b"\x1f\x8b"

@@ -108,10 +108,12 @@ def _bc2gm(doc: _MentionPair) -> Agreement:
 
 
 def _mention_pairs(pairs: Sequence[DocumentPair], only: Collection[str] | None) -> list[_MentionPair]:
-    return [_MentionPair(pair, _scored(pair.gold, only), _scored(pair.predicted, only)) for pair in pairs]
+    return [
+        _MentionPair(pair, _scored_mentions(pair.gold, only), _scored_mentions(pair.predicted, only)) for pair in pairs
+    ]
 
 
-def _scored(doc: Document, only: Collection[str] | None) -> list[Mention]:
+def _scored_mentions(doc: Document, only: Collection[str] | None) -> list[Mention]:
     return [mention for mention in mentions(doc, only) if mention.type != ALTERNATIVE]
 
 
@@ -214,7 +216,7 @@ def _tag_tokens(gold: Document, doc: Document, only: Collection[str] | None) -> 
 
     A mention has all tokens that it shares a character with; of mentions that overlap, the longest is kept.
     """
-    scored = _scored(doc, only)
+    scored = _scored_mentions(doc, only)
     continuous = [mention for mention in scored if len(mention.parts) == 1]
     continuous.sort(key=lambda mention: mention.parts[0][1] - mention.parts[0][0])
     sentences = [(places, ["O"] * len(places)) for places in _token_sentences(gold)]
@@ -760,7 +762,7 @@ def concept_metrics(pairs: Sequence[DocumentPair], only: Collection[str] | None 
     type; by mention, place, type and concept must be right. Accuracy is of the gold mentions that the predictions have
     too: the first predicted concept is one of the gold ones.
     """
-    sides = [(_linked(pair.gold, only), _linked(pair.predicted, only)) for pair in pairs]
+    sides = [(_linked_mentions(pair.gold, only), _linked_mentions(pair.predicted, only)) for pair in pairs]
     if not any(gold for gold, _ in sides) or not any(predicted for _, predicted in sides):
         return []
     documents = [compare_sets(_of_document(gold), _of_document(predicted)) for gold, predicted in sides]
@@ -781,7 +783,7 @@ def concept_differences(pairs: Sequence[DocumentPair], only: Collection[str] | N
         return
     for pair in pairs:
         predicted = {_place(span): span for span in pair.predicted.spans}
-        for span in _linked(pair.gold, only):
+        for span in _linked_mentions(pair.gold, only):
             other = predicted.get(_place(span))
             if other is None or set(other.concepts) == set(span.concepts):
                 continue
@@ -822,7 +824,7 @@ def linking_accuracy(
     return {k: count / total if total else 0.0 for k, count in right.items()}
 
 
-def _linked(doc: Document, only: Collection[str] | None) -> list[Span]:
+def _linked_mentions(doc: Document, only: Collection[str] | None) -> list[Span]:
     return [span for span in doc.spans if span.concepts and (only is None or span.type in only)]
 
 
@@ -843,7 +845,11 @@ def _of_mentions(spans: Iterable[Span]) -> dict[str, set[tuple[object, str]]]:
 def _first_right(pair: DocumentPair, only: Collection[str] | None) -> list[float]:
     """Whether the first concept is right, for each gold mention that is predicted at the same place."""
     predicted = {_place(span): span.concepts for span in pair.predicted.spans}
-    found = ((span.concepts, predicted[_place(span)]) for span in _linked(pair.gold, only) if _place(span) in predicted)
+    found = (
+        (span.concepts, predicted[_place(span)])
+        for span in _linked_mentions(pair.gold, only)
+        if _place(span) in predicted
+    )
     return [float(bool(own) and own[0] in gold) for gold, own in found]
 
 

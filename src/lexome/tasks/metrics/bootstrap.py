@@ -86,7 +86,7 @@ def bootstrap_interval(
     rows: Rows, statistic: Statistic, *, samples: int = 1000, level: float = LEVEL, seed: int = 0
 ) -> Interval:
     """The score of all documents with its bootstrap interval."""
-    rows = _checked(rows, samples, level)
+    rows = _check(rows, samples, level)
     scores = [statistic(rows[places]) for places in resample(len(rows), samples=samples, seed=seed)]
     return Interval(statistic(rows), *percentile_interval(scores, level))
 
@@ -96,7 +96,7 @@ def f1_intervals(
 ) -> list[Interval]:
     """The bootstrap_interval of micro_f1 for each of T types, from (D, T, 3) counts, all from the same samples."""
     documents, types = counts.shape[:2]
-    rows = _checked(counts.reshape(documents, types * 3), samples, level)
+    rows = _check(counts.reshape(documents, types * 3), samples, level)
     sums = [
         np.bincount(places, minlength=documents) @ rows for places in resample(documents, samples=samples, seed=seed)
     ]
@@ -112,7 +112,7 @@ def paired_bootstrap(
 
     The p-value is two-sided: how often a resampled difference is as far from the observed one as that is from zero.
     """
-    ours, theirs = _checked_pair(ours, theirs, samples, level)
+    ours, theirs = _check_pair(ours, theirs, samples, level)
     observed = statistic(ours) - statistic(theirs)
     differences = [
         statistic(ours[places]) - statistic(theirs[places])
@@ -131,7 +131,7 @@ def approximate_randomization(
     Each sample swaps the two systems' rows of every document with probability 1/2, which would change nothing if they
     were equally good. Low and high are quantiles of the differences of these samples, and so lie around 0.
     """
-    ours, theirs = _checked_pair(ours, theirs, samples, level)
+    ours, theirs = _check_pair(ours, theirs, samples, level)
     rng = np.random.default_rng(seed)
     observed = statistic(ours) - statistic(theirs)
     differences: list[float] = []
@@ -154,7 +154,7 @@ def _p_value(differences: Rows, observed: float) -> float:
     return (as_large + 1) / (len(differences) + 1)
 
 
-def _checked(rows: Rows, samples: int, level: float) -> Rows:
+def _check(rows: Rows, samples: int, level: float) -> Rows:
     rows = np.asarray(rows, dtype=np.float64)
     if rows.ndim != 2 or not len(rows):
         message = f"rows have the shape {rows.shape}; expected two dimensions, and at least one document."
@@ -165,8 +165,8 @@ def _checked(rows: Rows, samples: int, level: float) -> Rows:
     return rows
 
 
-def _checked_pair(ours: Rows, theirs: Rows, samples: int, level: float) -> tuple[Rows, Rows]:
-    ours, theirs = _checked(ours, samples, level), _checked(theirs, samples, level)
+def _check_pair(ours: Rows, theirs: Rows, samples: int, level: float) -> tuple[Rows, Rows]:
+    ours, theirs = _check(ours, samples, level), _check(theirs, samples, level)
     if ours.shape != theirs.shape:
         message = f"the systems have rows of {ours.shape} and {theirs.shape}; expected the same documents."
         raise UsageError(message, code="shape-mismatch", value=theirs.shape)

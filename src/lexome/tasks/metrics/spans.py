@@ -232,11 +232,14 @@ def spans_discontinuous(gold: Sequence[Mentions], predicted: Sequence[Mentions])
 def characters(gold: Sequence[Mentions], predicted: Sequence[Mentions], *, typed: bool = True) -> Agreement:
     """Agreement of the characters inside mentions of a type, each counted once however many mentions cover it."""
     require_pairs(gold, predicted, what="documents")
-    pairs = ((_covered(left, typed), _covered(right, typed)) for left, right in zip(gold, predicted, strict=True))
+    pairs = (
+        (_covered_characters(left, typed), _covered_characters(right, typed))
+        for left, right in zip(gold, predicted, strict=True)
+    )
     return sum_agreements(compare_sets(left, right) for left, right in pairs)
 
 
-def _covered(mentions: Mentions, typed: bool) -> dict[str, set[int]]:
+def _covered_characters(mentions: Mentions, typed: bool) -> dict[str, set[int]]:
     types: defaultdict[str, set[int]] = defaultdict(set)
     for mention in mentions:
         covered = types[mention.type if typed else ANY_TYPE]

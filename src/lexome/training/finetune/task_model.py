@@ -383,7 +383,7 @@ class Crf(nn.Module):
         parts = zip(self.chains, torch.split(logits_TC, list(self.groups), dim=-1), targets_TG.unbind(-1), strict=True)
         for chain, part_TC, target_T in parts:
             assert isinstance(chain, Chain)
-            logits, targets = _labeled(part_TC, target_T, packing)
+            logits, targets = _select_labeled(part_TC, target_T, packing)
             if targets:
                 total = total + chain.loss(logits, targets)
             else:
@@ -408,7 +408,7 @@ class Crf(nn.Module):
             chain.last_C.copy_(torch.from_numpy(transitions.last[number]))
 
 
-def _labeled(part_TC: Tensor, target_T: Tensor, packing: Packing) -> tuple[list[Tensor], list[Tensor]]:
+def _select_labeled(part_TC: Tensor, target_T: Tensor, packing: Packing) -> tuple[list[Tensor], list[Tensor]]:
     """Logits and targets of each sequence's labeled tokens; sequences without labels are left out."""
     logits, targets = [], []
     lengths = list(packing.lengths)

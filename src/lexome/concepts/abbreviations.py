@@ -24,10 +24,10 @@ SHORT_FORM = "ShortForm"
 LONG_FORM = "LongForm"
 ABBREVIATION = "Abbreviation"
 
-# The longest short form, in characters and words: "MEF cells" and "TNF-alpha" are some, "United States" is none.
+# The longest short form, in characters and words: "MEF cells" and "TNF-alpha", but not "United States".
 _MAX_SHORT = 14
 _MAX_WORDS = 2
-# No long form has more than two words a letter, and five more.
+# A long form has at most two words per letter, and five more.
 _SPARE_WORDS = 5
 
 # What an alignment costs, and what it may cost by letter. Tuned on half of MED1250 (benchmarks/abbreviations.py).
@@ -62,7 +62,7 @@ _HEADS = (
     "technique test therapy tool treatment trial tumor tumors virus"
 )
 _HEAD_NOUNS = frozenset(_HEADS.split())
-# What is in parentheses and is no short form, although its letters may be found in the text before.
+# Text in parentheses that is no short form, although its letters may occur in the text before.
 _NO_SHORT_FORM = re.compile(
     r"(?:[ivx]+|n|no|vs|e\.?g|i\.?e|see|fig|figs|table|ref|refs|left|right|p|r|mean|sd|sem|both|all|none|and|or|not|"
     r"[a-d]|total|range|control|controls|mg|kg|ml|cm|mm|min|h|s|d)\.?"
@@ -89,7 +89,7 @@ _BRACKET = re.compile(r"[()\[\]]")
 
 @fast_dataclass
 class Abbreviation:
-    """A definition: where the short form and the parts of its long form are, and what the alignment costs a letter."""
+    """A definition: ranges and texts of the short form and its long form, and the cost of the alignment per letter."""
 
     short: Range
     long: tuple[Range, ...]
@@ -99,7 +99,7 @@ class Abbreviation:
 
 
 def find_abbreviations(doc: Document) -> list[Abbreviation]:
-    """The definitions of abbreviations in a document, by place."""
+    """The definitions of abbreviations in a document, in reading order."""
     found = [
         _in_document(one, passage)
         for passage in doc.passages
@@ -223,7 +223,7 @@ def _parentheses(text: str) -> list[Range]:
 
 
 class _Words:
-    """The words of a sentence before a parenthesis: their ranges, and what it costs to skip each."""
+    """The words of a sentence before a parenthesis: their ranges, and the cost of skipping each."""
 
     def __init__(self, text: str, words: Sequence[Range], costs: Sequence[float] | None = None) -> None:
         self.text, self.words = text, words
@@ -272,7 +272,7 @@ def _skip_costs(text: str, ranges: Sequence[Range]) -> list[float]:
 
 
 def _define_in_parentheses(text: str, inner: Range, before: _Words) -> Iterator[Abbreviation]:
-    """The definitions that a pair of parentheses makes with the text before it, or in itself."""
+    """The definitions in a pair of parentheses, with the text before it or on its own."""
     start, end = _without_introduction(text, *inner)
     pieces = _pieces(text, start, end)
     if not pieces:

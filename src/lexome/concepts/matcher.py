@@ -58,7 +58,7 @@ _UNSPACED_FROM = 0x20000  # rarer ideographs
 
 @fast_dataclass
 class NameHit:
-    """A place in the text, and the numbers of the names that are there."""
+    """A range of the text, and the numbers of the names found there."""
 
     start: int
     end: int
@@ -195,7 +195,7 @@ class _Scanned:
 
 
 def _folded_codes(text: str) -> tuple[npt.NDArray[Any], Places | None]:
-    """The code points of the folded text, and the character each comes from; None if it is the one at its place."""
+    """The code points of the folded text, and the index of the character each comes from; None if all are the same."""
     if text.isascii():
         return _ALPHABET.folded[np.frombuffer(text.encode("ascii"), np.uint8)], None
     codes = np.frombuffer(text.encode("utf-32-le"), np.dtype("<u4"))
@@ -315,7 +315,7 @@ class NameMatcher:
         return tidy
 
     def _candidates(self, scanned: _Scanned) -> tuple[Places, Places, Places]:
-        """The location of the hash of a name: first word, end in the folded text, and entry of the table."""
+        """The pieces of text that have the hash of a name: first word, end in the folded text, and table entry."""
         tokens = np.arange(len(scanned.starts))
         found: list[tuple[Places, Places, Places]] = [(tokens[:0], tokens[:0], tokens[:0])]
         length = 0

@@ -62,8 +62,8 @@ def embed(
     """Write a vector and its id for each unit of the documents in `inputs`.
 
     A text too long for the model is split into windows of about equal length, whose vectors are averaged, weighted by
-    tokens. With `lines`, each line of a plain text file is a document. Bad documents go to `rejects`, or raise where
-    there is none.
+    tokens. With `lines`, each line of a plain text file is a document. Bad documents are written to `rejects`; without
+    it, the first one raises.
     """
     inputs, out = as_paths(inputs), Path(out)
     for name, value, choices in (("unit", unit, UNITS), ("pooling", pooling, POOLINGS)):

@@ -26,7 +26,7 @@ NO_BREAK_SPACE = "\u00a0"
 # Most ids of one mention, and most candidates for them, that are shown.
 MAX_IDS = 5
 SHOWN_CANDIDATES = 5
-# Other labels of a pair that are shown, none with less. Of a longer sentence, what is around the mentions is shown.
+# Minimum probability and number of other labels of a pair to show, and the characters to show of a long sentence.
 SHOWN_PROBABILITY = 0.01
 SHOWN_LABELS = 4
 SHOWN_SENTENCE = 160
@@ -66,9 +66,9 @@ def render(doc: Document, *, width: int = 100, color: bool = False, show_id: boo
 
 
 def _relation_lines(doc: Document) -> Iterator[str]:
-    """Each relation with the text of its mentions; a concept is named by its first mention.
+    """A line for each relation, with the text of its mentions; a concept is named by its first mention.
 
-    Those that read the same, between other mentions of the same words, are one line with the highest score.
+    Relations that would print the same line are merged into one, with the highest score and their number.
     """
     firsts = {concept: mentions[0] for concept, mentions in doc.concepts.items()} if doc.relations else {}
     types = {name: span.type for name, span in [*((span.id, span) for span in doc.spans), *firsts.items()]}
@@ -84,7 +84,7 @@ def _relation_lines(doc: Document) -> Iterator[str]:
 
 
 def _relation_text(relation: Relation, texts: Mapping[str, str], types: Mapping[str, str]) -> str:
-    """One between two sides reads as aspirin - INHIBITOR - COX1; where roles say more than types do, they are named."""
+    """A relation as text, such as "aspirin - INHIBITOR - COX1"; roles are named unless they are just the types."""
     names = [(argument.role, argument.target or argument.concept or "") for argument in relation.arguments]
     if len(names) == 2 and all(role in (types.get(name, role), "Arg1", "Arg2") for role, name in names):
         first, second = (texts.get(name, name) for _, name in names)
@@ -104,7 +104,7 @@ def color_code(type_: str) -> str:
 
 
 def _label(span: Span) -> str:
-    """Type, ids and score; of many ids, as of a list of genes, the first few."""
+    """Type, ids and score; only the first few ids of a mention that has many, such as a list of genes."""
     ids = ";".join(span.concepts[:MAX_IDS]) + (";…" if len(span.concepts) > MAX_IDS else "")
     return f"{span.type} {ids}".rstrip() + _score(span.score)
 
@@ -190,7 +190,7 @@ def _columns(text: str) -> int:
 
 
 def explain_relation(explanation: "RelationExplanation") -> list[str]:
-    """Lines on why two entities are related, or not: probabilities of other labels, and the mentions that say so."""
+    """Lines on why two entities are related, or not: probabilities of other labels, and mentions as evidence."""
     one = explanation
     best = one.label or next(label for label in one.probabilities if label is not None)
     others = ", ".join(
@@ -210,7 +210,7 @@ def explain_relation(explanation: "RelationExplanation") -> list[str]:
 
 
 def _excerpts(evidence: "RelationEvidence") -> str:
-    """The sentences of two mentions; of long ones, what is around the mentions."""
+    """The sentences of two mentions; long sentences are cut to the text around the mentions."""
     shown: list[str] = []
     for (start, end), sentence in zip(evidence.sentences, evidence.texts(), strict=True):
         inside = [(low - start, high - start) for low, high in (evidence.first, evidence.second) if start <= low < end]
@@ -229,10 +229,7 @@ def _around(sentence: str, mentions: Iterable[Range]) -> str:
 
 
 def explain_ids(explanation: "Explanation") -> list[str]:
-    """Lines on why a mention has its ids, or none, and on the concepts that came near.
-
-    The first line is about the mention, each further one about a candidate.
-    """
+    """Lines on why a mention has its ids, or none: the first is about the mention, each other about a candidate."""
     span = explanation.span
     ids = ", ".join(explanation.concepts) or "no id"
     lines = [f"linked {span.start}-{span.end} {span.text!r} {span.type}: {ids}, probability {explanation.score:.2f}"]

@@ -200,15 +200,7 @@ def search(
     _require_order(folder, query, usage="lexome search INDEX QUERY")
     with Index.open(folder, encoder=encoder) as opened:
         selected = filters.parse()
-        result = opened.search(
-            query,
-            concepts=selected.concepts,
-            types=selected.types,
-            years=selected.years,
-            journals=selected.journals,
-            limit=limit,
-            method=by,  # type: ignore[arg-type]  # which search checks itself
-        )
+        result = opened.search_filtered(query, selected, limit=limit, method=by)  # type: ignore[arg-type]  # checked there
         types = opened.mention_types() if selected.types and not result.total else ()
     if as_json:
         print(json.dumps(result.as_dict(), ensure_ascii=False))

@@ -228,17 +228,7 @@ def ask(
         message = f"min_probability is {min_probability}; expected a number from 0 to 1."
         raise UsageError(message, code="out-of-range", value=min_probability)
     chosen = form or form_of(question)
-    selected = filters or Filters()
-    result = index.search(
-        question,
-        concepts=selected.concepts,
-        types=selected.types,
-        years=selected.years,
-        journals=selected.journals,
-        limit=passages,
-        method=method,
-        timeout_s=timeout_s,
-    )
+    result = index.search_filtered(question, filters or Filters(), limit=passages, method=method, timeout_s=timeout_s)
     evidence = tuple(_evidence(index, result.hits, question))[: limit or LIMIT]
     reader = _reader(readers, chosen)
     if reader is None or not result.hits:

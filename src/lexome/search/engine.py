@@ -276,6 +276,18 @@ class Index:
         returns all.
         """
         filters = Filters(as_names(concepts), as_names(types), years, as_names(journals))
+        return self.search_filtered(query, filters, limit=limit, method=method, timeout_s=timeout_s)
+
+    def search_filtered(
+        self,
+        query: str,
+        filters: Filters,
+        *,
+        limit: int = 10,
+        method: Method | None = None,
+        timeout_s: float | None = None,
+    ) -> SearchResult:
+        """The result of `search`, for filters that are one object."""
         _check_query(query, filters, limit)
         if method is not None and method not in METHODS:
             message = f"method is {method!r}; expected one of {', '.join(METHODS)}."

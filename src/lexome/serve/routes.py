@@ -304,16 +304,9 @@ async def search(request: Request) -> Response:
     """Search the passages of an index by words, by concepts, or both."""
 
     def work(service: Service, index: Index, body: Searched) -> SearchResult:
-        one = body.filters()
-        return index.search(
-            body.query,
-            concepts=one.concepts,
-            types=one.types,
-            years=one.years,
-            journals=one.journals,
-            limit=body.limit,
-            method=body.method,
-            timeout_s=service.limits.answer_s,
+        timeout_s = service.limits.answer_s
+        return index.search_filtered(
+            body.query, body.filters(), limit=body.limit, method=body.method, timeout_s=timeout_s
         )
 
     return await _respond_from_index(request, Searched, work)

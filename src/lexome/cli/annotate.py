@@ -155,7 +155,7 @@ class SelectionOptions:
     ] = None
     no_rule: Annotated[
         list[str] | None,
-        typer.Option("--no-rule", metavar="RULE,...", help="Switch off these rules of the model, or all; repeatable."),
+        typer.Option("--no-rule", metavar="RULE,...", help="Disable these rules, or all; repeatable."),
     ] = None
     relation_types: Annotated[
         list[str] | None,
@@ -217,11 +217,11 @@ def annotate(
 
     INPUT is a text, or files in any format that Lexome reads: PubMed XML, plain text, PDF, Word, Excel and others. An
     argument that contains a space and is not a path is taken as a text. The default model finds genes, diseases,
-    chemicals, species, cell lines and variants.
+    chemicals, species, cell lines and variants (named-entity recognition).
 
     Without --out and --to, documents are printed with each mention in brackets, [BRCA1|Gene NCBIGene:672 0.98]: its
-    type, the id of its concept and its score. A mention has no id if none is probable enough. --relations adds which
-    chemical inhibits which gene, which gene is associated with which disease, and so on.
+    type, the id of its concept and its score. A mention has no id if none is probable enough. --relations adds
+    relations, such as which chemical inhibits which gene.
 
     --out mentions.csv or .xlsx writes a table. If --out is a folder, each input file gets an output file there, several
     in parallel; an interrupted run resumes when run again.
@@ -507,11 +507,11 @@ def link(
 ) -> None:
     """Link the mentions of documents to concept ids.
 
-    The documents have mentions already, from curators or from another tool. No model runs; to find mentions in plain
-    text, use `lexome annotate`. In a table (.csv, .tsv, .xlsx), each row is a mention, with a column called name, term
-    or text and a column called type. --type is the type of names without one; with it, each line of a plain text file
-    is a name. A mention whose best candidate is too improbable gets no id. Existing ids are kept unless --overwrite
-    finds different ones.
+    Entity linking (normalization) for documents that already have mentions, from curators or another tool. No model
+    runs; to find mentions in plain text, use `lexome annotate`. In a table (.csv, .tsv, .xlsx), each row is a mention,
+    with a column called name, term or text and a column called type. --type is the type of names without one; with it,
+    each line of a plain text file is a name. A mention whose best candidate is too improbable gets no id. Existing ids
+    are kept unless --overwrite finds different ones.
     """
     from lexome.formats import writing_format
     from lexome.infer.annotation import InputFiles, Linking

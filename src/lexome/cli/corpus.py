@@ -188,8 +188,7 @@ def build_terms(recipe: RecipePath, set_: Overrides = None, as_json: AsJson = Fa
 def check(recipe: RecipePath, set_: Overrides = None) -> None:
     """Validate a recipe, and print it with all defaults.
 
-    That includes the names of datasets, the settings of [task] and, where torch is installed, [model] and preset.
-    Nothing is run.
+    Also checks dataset names, the settings of [task] and, if torch is installed, [model] and preset. Nothing is run.
     """
     from lexome.recipe import STAGES, explain, load, schema_of, stage_of
     from lexome.recipe.finetune import FinetuneRecipe

@@ -43,7 +43,7 @@ def datasets(
         str | None,
         typer.Option(
             metavar="KIND",
-            help="Check a folder of your own, NAME, for this task: ner, classes, relation, questions, ...",
+            help="Check your own folder, NAME, for this task: ner, classes, relation, questions, ...",
         ),
     ] = None,
     strict: Annotated[

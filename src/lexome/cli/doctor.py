@@ -68,7 +68,7 @@ class Diagnosis:
 def doctor(as_json: AsJson = False) -> None:
     """Show versions, machine, models and missing extras.
 
-    Exits with 1 if the default model does not annotate. Include the output in bug reports.
+    Exits with 1 if the default model does not work. Include the output in bug reports.
     """
     found = diagnose()
     if as_json:

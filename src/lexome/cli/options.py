@@ -109,7 +109,7 @@ Relations = Annotated[
     bool, typer.Option("--relations", help="Also predict relations, with the model called relations.")
 ]
 Abbreviations = Annotated[
-    bool, typer.Option("--abbreviations", help="Mark short forms and long forms where a text defines them.")
+    bool, typer.Option("--abbreviations", help="Annotate abbreviations: short and long forms that a text defines.")
 ]
 RecipePath = Annotated[Path, typer.Argument(metavar="RECIPE", help="TOML file; recipes/ has examples.")]
 Overrides = Annotated[
@@ -211,7 +211,7 @@ class TermOptions:
         typer.Option(
             "--case",
             metavar="auto|match|ignore",
-            help="With --find: match the case of names; auto: only of short ones in capitals.",
+            help="With --find: match case. auto: only for short names in capitals.",
         ),
     ] = "auto"
     min_link_score: Annotated[
@@ -221,7 +221,7 @@ class TermOptions:
             metavar="SCORE",
             min=0,
             max=1,
-            help="Give no id to a mention whose best concept is less probable than this. Default: by type.",
+            help="Minimum probability of a concept id; below it, a mention gets no id. Default: by type.",
         ),
     ] = None
 

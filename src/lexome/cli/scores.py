@@ -51,8 +51,8 @@ def evaluate(
     """Score predictions against gold annotations.
 
     Prints all applicable metrics, in percent, with 95% bootstrap intervals over documents. Documents are matched by id
-    and must have the same text. Mentions are scored by exact match, by overlap, without types and by character, and
-    with tokens also as conlleval and seqeval do; concepts, relations, labels and answers are scored if there are
+    and must have the same text. Mentions are scored by exact match, by overlap, ignoring types and by character, and,
+    if there are tokens, with conlleval and seqeval; concepts, relations, labels and answers are scored if there are
     any.
     """
     from lexome.tasks.evaluation.comparison import Resampling
@@ -93,7 +93,7 @@ def _reading(format: str | None, pairs: list[str] | None, side: str) -> "ReadOpt
 
 
 STUDY_HELP = "Name of a study, such as fang2023, or a TOML file."
-MODEL_HELP = "Checkpoint to evaluate; repeatable. Under the name of one of the paper's models it is compared with that."
+MODEL_HELP = "Checkpoint to evaluate; repeatable. Name it after one of the paper's models to compare with that."
 RUN_HELP = "Output folder of `lexome pretrain`: evaluate each checkpoint it kept (log.checkpoint_steps), named by step."
 DATA_HELP = "Folder with the datasets. Default: ./data."
 OUT_HELP = "Folder for runs and tables. Default: reproduced/STUDY."
@@ -168,7 +168,7 @@ def report(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write tables and plots of studies and fine-tunings.
+    """Write tables and plots of studies and fine-tuning runs.
 
     Reads the JSON that `reproduce` and `finetune` wrote; models of the same study share a table.
     """

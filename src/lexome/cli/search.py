@@ -55,7 +55,8 @@ Inputs = Annotated[
     ),
 ]
 Encoder = Annotated[
-    Path | None, typer.Option("--embed", metavar="FOLDER", help="Exported encoder, for search by vectors too.")
+    Path | None,
+    typer.Option("--embed", metavar="FOLDER", help="Exported encoder, to also search by vectors (embeddings)."),
 ]
 IndexFolder = Annotated[
     Path, typer.Argument(parser=nonempty_path, metavar="INDEX", help="Folder written by `lexome index`.")
@@ -129,8 +130,9 @@ def index(
 ) -> None:
     """Index documents for `lexome search` and `lexome ask`.
 
-    The last argument is the folder of the index. Run again, the command reads new and changed files, drops removed
-    ones, and leaves all others; an interrupted run resumes. Index annotated documents to search by concept and type.
+    The last argument is the folder of the index. Rerunning the command reads new and changed files, removes the
+    documents of deleted files, and keeps all others; an interrupted run resumes. Index annotated documents to search by
+    concept and type.
     """
     from lexome.search.build import index as run
 
@@ -192,8 +194,8 @@ def search(
 ) -> None:
     """Search an index by words, by concepts, or both.
 
-    With several --concept, a passage has to mention all. --concept and --type need an index of annotated documents.
-    Each result has its document, passage and offsets; words of the query are marked.
+    With several --concept, a passage must mention all of them. --concept and --type need an index of annotated
+    documents. Each result has its document, passage and offsets; query words are highlighted.
     """
     from lexome.search.engine import Index
 
@@ -292,7 +294,7 @@ def ask(
         typer.Option(
             "--model",
             metavar="NAME|FOLDER",
-            help="Reader; repeatable, one per form of question. Default: reader and reader-yesno, if they are there.",
+            help="Reader; repeatable, one per form of question. Default: reader and reader-yesno, if available.",
         ),
     ] = None,
     evidence_only: Annotated[
@@ -327,7 +329,7 @@ def ask(
 ) -> None:
     """Answer a question from documents, with evidence.
 
-    Finds passages as `lexome search` does, and has a question-answering model, a reader, extract answers from them.
+    Retrieves passages like `lexome search`, and extracts answers from them with a question-answering model, a reader.
     Factoid and list questions need one reader, yes/no questions another. Without a reader, or if the reader finds no
     answer that is probable enough, the sentences closest to the question are printed as evidence.
     """
@@ -396,7 +398,7 @@ def _print_sentence(sentence: "Evidence", *, color: bool) -> None:
 
 @app.command()
 def models(models_path: ModelsPath = None, as_json: AsJson = False) -> None:
-    """List the models that --model takes by name.
+    """List the models that --model accepts by name.
 
     These are the bundled model, and the folders in ./models or --models-path. A checkpoint is listed, but must be
     exported before it runs. Scores are from the model's certificate, measured on held-out documents.

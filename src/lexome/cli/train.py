@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 def pretrain(recipe: RecipePath, set_: Overrides = None, as_json: AsJson = False, quiet: Quiet = False) -> None:
     """Pre-train an encoder on token shards.
 
-    From random weights, or continued from a checkpoint. Writes a checkpoint in Hugging Face format; an interrupted run
-    resumes bit-exactly.
+    Masked language modeling, from random weights or from a checkpoint (continued pre-training). Writes a checkpoint in
+    Hugging Face format; an interrupted run resumes bit-exactly.
     """
     from lexome.recipe import load
     from lexome.recipe.pretrain import PretrainRecipe
@@ -38,7 +38,8 @@ def pretrain(recipe: RecipePath, set_: Overrides = None, as_json: AsJson = False
 def distill(recipe: RecipePath, set_: Overrides = None, as_json: AsJson = False, quiet: Quiet = False) -> None:
     """Distill an encoder into a smaller one.
 
-    Or train the control: the same student, as long, without the teacher.
+    Knowledge distillation: masked language modeling with a larger teacher. With `control = true`, trains the same
+    student for the same length without the teacher.
     """
     from lexome.recipe import load
     from lexome.recipe.pretrain import DistillRecipe
@@ -87,7 +88,7 @@ def _saved_state(stop: KeyboardInterrupt, out: Path) -> str:
 def finetune(recipe: RecipePath, set_: Overrides = None, as_json: AsJson = False, quiet: Quiet = False) -> None:
     """Fine-tune a checkpoint on a task.
 
-    Runs every point of the grid with every seed and fold, keeps each run, and summarizes their scores.
+    Runs every combination of the hyper-parameter grid, seeds and folds, keeps each run, and summarizes the scores.
     """
     from lexome.recipe import load
     from lexome.recipe.finetune import FinetuneRecipe
@@ -128,7 +129,7 @@ def export(
         ),
     ] = None,
     precision: Annotated[
-        str, typer.Option(metavar="fp32|int8", help="int8 quantizes the weights: smaller and faster.")
+        str, typer.Option(metavar="fp32|int8", help="int8: quantize the model, smaller and faster.")
     ] = "fp32",
     held_out: Annotated[
         list[str] | None,

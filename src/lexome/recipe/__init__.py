@@ -588,7 +588,9 @@ Device = Literal["auto", "cpu", "cuda"]
 class OptimizerTable(Table):
     """AdamW, or Muon for the matrices of the layers and AdamW for everything else."""
 
-    kind: Literal["adamw", "muon"] = Field(default="adamw", description="muon: for the layers' matrices; adamw else.")
+    kind: Literal["adamw", "muon"] = Field(
+        default="adamw", description="muon: Muon for the layers' matrices, AdamW for the rest."
+    )
     lr: LearningRate = Field(
         default=5e-4,
         description="Peak learning rate; Muon's updates are scaled to the size of AdamW's.",
@@ -607,7 +609,8 @@ class ScheduleTable(Table):
     """The learning-rate schedule."""
 
     kind: Literal["linear", "cosine", "constant"] = Field(
-        default="linear", description="How the learning rate falls after the warm-up; constant may fall at its end."
+        default="linear",
+        description="Learning-rate decay after the warm-up; constant may decay at the end (decay_ratio).",
     )
     warmup_ratio: float = Field(default=0.02, ge=0, lt=1, description="Fraction of the run used for linear warm-up.")
     warmup_steps: int | None = Field(
@@ -649,7 +652,7 @@ class LogTable(Table):
 
     every: int = Field(default=20, ge=1, description="Steps between lines of metrics.jsonl.")
     divergence_threshold: float | None = Field(
-        default=2.0, gt=0, description="Stop where three lines in a row have a loss this far above the lowest."
+        default=2.0, gt=0, description="Stop if three logged losses in a row are this far above the lowest."
     )
 
 
@@ -665,7 +668,9 @@ class DataParallelTable(Table):
     """Processes started by torchrun, one per GPU, each with a copy of the model (DDP)."""
 
     data: int | None = Field(
-        default=None, ge=1, description="Copies of the model, each with its own micro-batches. Default: all processes."
+        default=None,
+        ge=1,
+        description="Replicas of the model, each with its own micro-batches. Default: all processes.",
     )
     backend: Literal["auto", "nccl", "gloo"] = Field(
         default="auto", description="Communication backend; auto: nccl for GPUs, gloo for CPUs."

@@ -19,11 +19,9 @@ Licenses = Literal["any", "stated", "commercial"]
 class CorpusSource(Table):
     """One collection of files of one kind. Within it the newest version of a document wins."""
 
-    name: Name = Field(description="Its name in tables, and that of its folder.")
+    name: Name = Field(description="Name of the source, in tables and as a folder.")
     paths: tuple[Path, ...] = Field(min_length=1, description="Files, folders and archives, oldest first.")
-    format: str | None = Field(
-        default=None, description="The format, where names and content of the files do not show it."
-    )
+    format: str | None = Field(default=None, description="Format of the files, if it cannot be detected.")
     options: dict[str, str | int | float | bool] = Field(
         default={}, description="Options of the format, as for `lexome convert --set`."
     )
@@ -135,7 +133,7 @@ class VocabRecipe(Recipe):
     inputs: tuple[Path, ...] = Field(min_length=1, description="Files, folders and archives of text.")
     out: Path = Field(description="The tokenizer folder.")
     format: str | None = Field(
-        None, description='Where names and content do not show it; "text": one document per line.'
+        None, description='Format of the files, if it cannot be detected; "text": one document per line.'
     )
     kind: Kind = Field("wordpiece", description="BERT's, RoBERTa's, or one of SentencePiece's two.")
     size: int = Field(32_768, ge=300, le=1_000_000, description="Vocabulary size, special tokens included.")
@@ -176,7 +174,7 @@ class ShardRecipe(Recipe):
 
     stage: Literal["shard"]
     inputs: tuple[Path, ...] = Field(min_length=1, description="Records, or files of any format that Lexome reads.")
-    format: str | None = Field(default=None, description="The format, where the files do not show it.")
+    format: str | None = Field(default=None, description="Format of the files, if it cannot be detected.")
     tokenizer: Path = Field(description="A tokenizer folder, or its tokenizer.json.")
     out: Path = Field(description="The folder for the shards and their manifest.json.")
     held_out: float = Field(default=0.0, ge=0, lt=1, description="Fraction of documents held out for evaluation.")
@@ -198,7 +196,7 @@ CurieText = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][\w.-]*:[^\s:]\S
 class Mapping(Table):
     """A table of equal ids in two vocabularies."""
 
-    name: Name = Field(description="Its name, by which dictionaries refer to it.")
+    name: Name = Field(description="Name of the mapping, used by dictionaries to refer to it.")
     path: Path = Field(description="A table with tabs between columns.")
     columns: tuple[int | str, int | str] = Field(
         default=(0, 1), description="The columns of the two ids: from, to; by number from 0, or by name."
@@ -214,10 +212,10 @@ class Mapping(Table):
 class Dictionary(Table):
     """Names and ids from one source."""
 
-    name: Name = Field(description="Its name in the index and in summaries.")
+    name: Name = Field(description="Name of the dictionary, in the index and in summaries.")
     paths: tuple[Path, ...] = Field(min_length=1, description="Files, compressed or not, and archives.")
     data: Path | None = Field(default=None, description="The folder of its paths; by default the recipe's data.")
-    format: TermFormat = Field(description="The form of its files; see `lexome.concepts.sources`.")
+    format: TermFormat = Field(description="Format of its files; see `lexome.concepts.sources`.")
     license: str = Field(default="unknown", description="Its license, stored in the index.")
     version: str = Field(default="", description="Its version or date, stored in the index.")
     url: str = Field(default="", description="Its owner's page, stored in the index.")
@@ -233,7 +231,7 @@ class Dictionary(Table):
     rows: dict[str, tuple[str, ...]] = Field(
         default={}, description="tsv: only rows whose value in a column begins with one of these."
     )
-    split: str = Field(default="|", min_length=1, description="tsv: what separates several names in a column.")
+    split: str = Field(default="|", min_length=1, description="tsv: separator of several names in a column.")
     synonyms: tuple[Literal["EXACT", "RELATED", "NARROW", "BROAD"], ...] = Field(
         default=("EXACT", "RELATED"), description="obo: the scopes of synonyms to read."
     )
@@ -242,7 +240,7 @@ class Dictionary(Table):
     )
     drop_preferred_names: bool = Field(
         default=False,
-        description="Drop names that another concept of an earlier dictionary, with the same prefix, prefers.",
+        description="Drop names that another concept, with the same prefix, prefers in an earlier dictionary.",
     )
     exclude_terms: str | None = Field(
         default=None,
@@ -258,7 +256,7 @@ class Dictionary(Table):
         "by cross-references, by a common name.",
     )
     unjoined: Literal["keep", "keep-mapped", "drop"] = Field(
-        default="keep", description="Terms that join none: keep, only those whose id is mapped, or drop."
+        default="keep", description="Terms that match no concept: keep all, keep those whose id is mapped, or drop all."
     )
 
     @field_validator("exclude_names", "exclude_terms")
@@ -287,7 +285,7 @@ class SynonymTable(Table):
 
     out: Path = Field(description="A file of documents, such as synonyms.jsonl.gz: an input of `lexome shard`.")
     types: tuple[str, ...] = Field(default=(), description="Types of concepts; by default all.")
-    max_pairs: int = Field(default=4, ge=1, description="At most this many pairs of a concept.")
+    max_pairs: int = Field(default=4, ge=1, description="Maximum number of pairs per concept.")
 
 
 class TermsRecipe(Recipe):
@@ -295,15 +293,15 @@ class TermsRecipe(Recipe):
 
     stage: Literal["build-terms"]
     out: Path = Field(description="The index file.")
-    data: Path = Field(default=Path("."), description="The folder that paths of dictionaries and mappings start from.")
+    data: Path = Field(default=Path("."), description="Base folder of the paths of dictionaries and mappings.")
     near: tuple[str, ...] = Field(
-        default=(), description="Types that can be searched for similar names, besides equal ones."
+        default=(), description="Types with search by similar names, in addition to matching names."
     )
     max_name_characters: int = Field(default=200, ge=2, description="Drop longer names.")
-    max_names: int = Field(default=2000, ge=1, description="Keep the first so many names of a concept.")
+    max_names: int = Field(default=2000, ge=1, description="Maximum number of names per concept; the first are kept.")
     overwrite: bool = Field(default=False, description="Replace an index of another recipe or other dictionaries.")
     dictionaries: tuple[Dictionary, ...] = Field(
-        min_length=1, description="Where two disagree about a concept, the earlier one decides."
+        min_length=1, description="If two disagree about a concept, the earlier one takes precedence."
     )
     mappings: tuple[Mapping, ...] = Field(default=())
     synonyms: SynonymTable | None = None

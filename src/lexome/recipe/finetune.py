@@ -34,9 +34,12 @@ class DataTable(Table):
     test: str = Field(default="test", description="The split that score_test scores.")
     max_tokens: int | None = Field(default=None, ge=8, description="Maximum window length; default: the model's.")
     dev_fraction: float | None = Field(
-        default=None, gt=0, lt=1, description="Where there is no dev split: fraction of the training articles for one."
+        default=None,
+        gt=0,
+        lt=1,
+        description="If there is no dev split: fraction of the training articles to hold out as one.",
     )
-    limit: int | None = Field(default=None, ge=1, description="At most this many documents of each split, for trials.")
+    limit: int | None = Field(default=None, ge=1, description="Maximum number of documents per split, for test runs.")
     overlap: Literal["keep", "drop", "error"] = Field(
         default="keep", description="Training documents that are in dev or test too; they are counted in any case."
     )
@@ -44,7 +47,7 @@ class DataTable(Table):
         default={}, description="Other names for a source's mention types, one or several each."
     )
     exclude: tuple[Annotated[str, Field(pattern="^[^:]+:[^:]+$")], ...] = Field(
-        default=(), description='Never train on articles of these splits, each as "SET:SPLIT", in whatever dataset.'
+        default=(), description='Drop articles of these splits, each as "SET:SPLIT", from all training data (leakage).'
     )
     exclude_ngram: int = Field(
         default=6,
@@ -74,7 +77,9 @@ class DataTable(Table):
 class FoldsTable(Table):
     """Cross-validation: each fold in turn is the test split, and the others are trained on."""
 
-    count: int | None = Field(default=None, ge=2, description="Number of folds of train; default: the dataset's own.")
+    count: int | None = Field(
+        default=None, ge=2, description="Number of folds of the train split; default: the dataset's own folds."
+    )
     use: tuple[int, ...] = Field(default=(), description="Only these folds, counted from 0.")
     seed: int = Field(default=0, ge=0, description="Random seed of the assignment to folds.")
     dev_fraction: float = Field(default=0.0, ge=0, lt=1, description="Fraction of the training folds used as dev.")
@@ -91,7 +96,7 @@ class FoldsTable(Table):
 class HeadTable(Table):
     """The head on top of the encoder; by default that of transformers for the architecture."""
 
-    layers: int | None = Field(default=None, ge=0, description="Hidden layers; BioMegatron has 1 or 2.")
+    layers: int | None = Field(default=None, ge=0, description="Number of hidden layers; BioMegatron has 1 or 2.")
     hidden_size: int | None = Field(default=None, ge=1, description="Their width; by default the encoder's.")
     activation: Literal["gelu", "gelu_tanh", "relu", "silu", "tanh"] = Field(
         default="relu", description="Their activation function."
@@ -136,7 +141,9 @@ class BatchTable(recipe.BatchTable):
     """The size of a step. A sequence is one window of a document."""
 
     sequences: int | None = Field(default=None, ge=1, description="Sequences per micro-batch; by default 32.")
-    tokens: int | None = Field(default=None, ge=8, description="Instead: at most this many tokens per micro-batch.")
+    tokens: int | None = Field(
+        default=None, ge=8, description="Maximum number of tokens per micro-batch, instead of sequences."
+    )
     micro_batch_tokens: int = Field(
         default=32_768, ge=8, description="A micro-batch of more tokens is split further, to save memory."
     )
@@ -222,7 +229,7 @@ class LogTable(recipe.LogTable):
 
     every: int = Field(default=50, ge=1, description="Steps between lines of metrics.jsonl.")
     divergence_threshold: float | None = Field(
-        default=None, gt=0, description="Stop where three lines in a row have a loss this far above the lowest."
+        default=None, gt=0, description="Stop if three logged losses in a row are this far above the lowest."
     )
 
 
@@ -278,20 +285,20 @@ class FinetuneRecipe(Recipe):
         default="every", description="Which runs keep their weights; all keep scores and predictions."
     )
     new_head: bool = Field(
-        default=False, description="Initialize a new head even where the checkpoint has one, or its labels differ."
+        default=False, description="Initialize a new head even if the checkpoint has one, or one with other labels."
     )
     jobs: int = Field(default=1, ge=1, description="Concurrent runs, each in its own process, on one device.")
     dropout: float | None = Field(default=None, ge=0, lt=1, description="The encoder's; by default the checkpoint's.")
     attention_dropout: Annotated[float, Field(ge=0, lt=1)] | Literal["checkpoint"] = Field(
         default=0.0, description="Above 0 a GPU uses a slower attention kernel."
     )
-    device: Device = Field(default="auto", description="auto: the GPU, where there is one.")
+    device: Device = Field(default="auto", description="auto: a GPU if available.")
     precision: Literal["auto", "fp32", "autocast"] = Field(
         default="auto", description="auto: autocast to bfloat16 on CUDA, fp32 on CPU."
     )
     compile: bool = Field(default=False, description="torch.compile: minutes of warm-up, worth it for long runs only.")
     cuda_graphs: bool = Field(
-        default=True, description="Record each step as a CUDA graph, where the model and the loss allow it."
+        default=True, description="Capture each step as a CUDA graph, if the model and the loss allow it."
     )
     qat_ratio: float = Field(
         default=0.0,

@@ -51,7 +51,7 @@ class TextTable(Table):
         default=0.1, ge=0, le=1, description="Fraction of documents whose pairs are made shorter (BERT)."
     )
     repeat: dict[str, Times] = Field(
-        default={}, description="How often an epoch repeats a source: {abstracts = 3}; 0 leaves it out."
+        default={}, description="How often a source occurs per epoch: {abstracts = 3}; 0 excludes it."
     )
 
     @model_validator(mode="after")
@@ -71,8 +71,12 @@ class MaskingTable(Table):
     rate: float = Field(default=0.15, gt=0, le=1, description="Masking rate: fraction of tokens to predict.")
     ramp: Points = Field(default=(), description="[fraction of the run, masking rate] pairs, instead of one rate.")
     linear: bool = Field(default=False, description="Interpolate the rate linearly between the points of the ramp.")
-    mask_ratio: float = Field(default=0.8, ge=0, le=1, description="Of these, the fraction replaced by [MASK].")
-    random_ratio: float = Field(default=0.1, ge=0, le=1, description="The fraction replaced by a random token.")
+    mask_ratio: float = Field(
+        default=0.8, ge=0, le=1, description="Fraction of the selected tokens that is replaced with [MASK]."
+    )
+    random_ratio: float = Field(
+        default=0.1, ge=0, le=1, description="Fraction of the selected tokens that is replaced with a random token."
+    )
     replace_whole_unit: bool = Field(
         default=False, description="Choose [MASK], random or unchanged once per word or span, not per token."
     )
@@ -119,7 +123,12 @@ class EvaluationTable(recipe.EvaluationTable):
     """Loss on the held-out shards, with the same masks every time."""
 
     tokens: int = Field(default=1_000_000, ge=1, description="At most this many held-out tokens.")
-    masking_rate: float = Field(default=0.15, gt=0, le=1, description="Its own masking rate, so that runs compare.")
+    masking_rate: float = Field(
+        default=0.15,
+        gt=0,
+        le=1,
+        description="Masking rate of the evaluation, independent of training, so that runs are comparable.",
+    )
     seed: int = Field(default=0, ge=0, description="Random seed of its masks.")
 
 
@@ -145,7 +154,7 @@ class TrainingRecipe(Recipe):
         default=None, description="A model configuration by name, such as bert-base; an unknown name lists all."
     )
     model: dict[str, Any] = Field(
-        default={}, description="Fields of EncoderConfig, over the preset's or the checkpoint's."
+        default={}, description="Fields of EncoderConfig that override the preset's or the checkpoint's."
     )
     steps: int | None = Field(
         default=None, ge=1, description="Length of the run; one of steps, tokens, epochs and time_budget."
@@ -163,7 +172,7 @@ class TrainingRecipe(Recipe):
         default=None,
         description="Lengthen a finished run: its `out`. The recipes may differ in length and schedule only.",
     )
-    device: Device = Field(default="auto", description="auto: the GPU, where there is one.")
+    device: Device = Field(default="auto", description="auto: a GPU if available.")
     precision: Literal["auto", "fp32", "autocast", "bf16"] = Field(
         default="auto", description="auto: autocast on CUDA, fp32 on CPU. bf16: weights too, fp32 in the optimizer."
     )
@@ -218,7 +227,7 @@ class EmbeddingDistillationTable(Table):
     teacher: Path = Field(description="A checkpoint of a sentence encoder, such as gte-small.")
     new_vocabulary: Literal["error", "transfer"] = Field(
         default="error",
-        description="Where the shards have another tokenizer than the teacher; transfer: keep shared embeddings.",
+        description="If the tokenizers of shards and teacher differ: error, or transfer the shared embeddings.",
     )
     weight: float = Field(default=1.0, gt=0, allow_inf_nan=False, description="Loss weight; masked words have 1.")
 
@@ -241,7 +250,7 @@ class ContrastiveTable(Table):
         default=0.0,
         ge=0,
         le=1,
-        description="Fraction of splits in which one part is a single sentence, short as a question is.",
+        description="Fraction of splits in which one part is a single sentence, as short as a question.",
     )
 
 
@@ -254,7 +263,7 @@ class PretrainRecipe(TrainingRecipe):
     )
     new_vocabulary: Literal["error", "transfer"] = Field(
         default="error",
-        description="Where the shards have another tokenizer than the checkpoint; transfer: keep shared embeddings.",
+        description="If the tokenizers of shards and checkpoint differ: error, or transfer the shared embeddings.",
     )
     embedding_distillation: EmbeddingDistillationTable | None = None
     contrastive: ContrastiveTable | None = None
@@ -288,7 +297,7 @@ class LossTable(Table):
         default="masked", description="Compare predictions at masked tokens, or at all tokens as DistilBERT does."
     )
     projection: bool | None = Field(
-        default=None, description="Learn a projection to the teacher's width; by default where the widths differ."
+        default=None, description="Learn a projection to the teacher's hidden size; by default if the sizes differ."
     )
 
     @model_validator(mode="after")
@@ -314,7 +323,8 @@ class DistillRecipe(TrainingRecipe):
     layers: tuple[int, ...] = Field(default=(), description="Which of the teacher's layers, counted from 0.")
     layer_stride: int | None = Field(default=None, ge=1, description="Layers 0, n, 2n, ..., instead of layers.")
     control: bool = Field(
-        default=False, description="Train the same student, on the same text and as long, without the teacher."
+        default=False,
+        description="Control run: train the same student on the same text, for the same length, without the teacher.",
     )
     loss: LossTable = LossTable()
 

@@ -24,9 +24,11 @@ class ProtocolTable(Table):
     `select_on`, with those of `report`. Without `selection` and `report` the runs that select are those reported.
     """
 
-    description: str = Field(description="The paper's own description in a sentence, and where it is.")
+    description: str = Field(description="One sentence that describes the protocol, with its place in the paper.")
     recipe: dict[str, Any] = Field(description="Keys of a fine-tuning recipe.")
-    variants: tuple[dict[str, Any], ...] = Field(default=(), description="Keys over these; one variant is selected.")
+    variants: tuple[dict[str, Any], ...] = Field(
+        default=(), description="Keys that override those of the recipe; one variant is selected."
+    )
     selection: dict[str, Any] = Field(default={}, description="Keys of the runs that select a variant.")
     report: dict[str, Any] = Field(default={}, description="Keys of the runs that are reported.")
     select_on: Literal["dev", "test"] = Field(
@@ -54,9 +56,9 @@ class TaskTable(Table):
     group: str = Field(default="", description="The heading above it.")
     metrics: tuple[str, ...] = Field(default=("f1",), min_length=1, description="The metrics to report.")
     init_from: str | None = Field(default=None, description="The task whose fine-tuned model it starts from.")
-    intermediate: bool = Field(default=False, description="Only an intermediate task: not a row.")
-    recipe: dict[str, Any] = Field(default={}, description="Keys over the protocol's.")
-    source: str | None = Field(default=None, description="Where to get the dataset, where Lexome does not know it.")
+    intermediate: bool = Field(default=False, description="Only an intermediate task, not a row of the table.")
+    recipe: dict[str, Any] = Field(default={}, description="Keys that override the protocol's.")
+    source: str | None = Field(default=None, description="Where to get the dataset, if Lexome does not know it.")
     note: str = Field(default="", description="A note below the table.")
 
 
@@ -72,14 +74,14 @@ class ReportedTable(Table):
 
     table: str = Field(description="The table in the paper.")
     model: str = Field(description="Its column.")
-    lab: str | None = Field(default=None, description="Who reports them, where it is another paper.")
+    lab: str | None = Field(default=None, description="Who reports them, if it is another paper.")
     values: dict[str, float | tuple[float, ...]] = Field(
         description="By task, in the order of its metrics, or by average."
     )
 
 
 class DecisionTable(Table):
-    """A decision where the paper contradicts itself, its code or others, or leaves something open."""
+    """A decision made because the paper contradicts itself, its code or others, or is incomplete."""
 
     seen: str = Field(description="What the paper says.")
     decided: str = Field(description="What Lexome does.")
@@ -94,7 +96,7 @@ class StudyRecipe(Recipe):
     paper: str = Field(description="How to cite it.")
     description: str = Field(default="", description="What it compares, and how its models are to be named.")
     extends: str | None = Field(
-        default=None, description="A study in the same folder, whose protocols, tasks and averages are taken over."
+        default=None, description="A study in the same folder from which protocols, tasks and averages are inherited."
     )
     only: tuple[str, ...] = Field(
         default=(), description="With extends: only these of its tasks, and their intermediate tasks."

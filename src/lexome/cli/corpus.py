@@ -164,8 +164,8 @@ _NOTED = {"unknown": "unknown tokens", "without_tokens": "documents without toke
 def build_terms(recipe: RecipePath, set_: Overrides = None, as_json: AsJson = False, quiet: Quiet = False) -> None:
     """Build an index of names and ids from dictionaries.
 
-    Reads MeSH, NCBI Gene and Taxonomy, ChEBI, Cellosaurus, OBO, CTD and tables. Terms of several dictionaries join
-    concepts by id, cross-references or names; tables count what was dropped.
+    Reads MeSH, NCBI Gene and Taxonomy, ChEBI, Cellosaurus, OBO, CTD and tables. Merges terms of several
+    dictionaries by id, cross-references or names, and counts what was dropped.
     """
     from lexome.concepts.build_terms import build_terms as run
     from lexome.recipe import load

@@ -89,13 +89,12 @@ def to_dataframe(
     library: str | None = None,
     preferred_name: "PreferredName | None" = None,
 ) -> "Any":
-    """The mentions of documents as a DataFrame, one row each, of pandas or, where only that is installed, polars.
+    """A DataFrame with one row per mention, in pandas, or in polars if only that is installed.
 
     The columns are those of CSV: document, pmid, passage, start, end, text, type, score, concept and name; with
     `table="relations"`, one row per relation, and with `table="labels"`, one row per label of a document. Documents
-    without mentions have no row; what a mention lacks is a missing value. Names are those of the dictionaries that come
-    with Lexome; for others, `preferred_name` is a function from an id to its name, such as
-    `annotator.concepts.preferred_name`.
+    without mentions have no row; missing values are null. Concept names come from the bundled dictionaries; for other
+    dictionaries, `preferred_name` is a function from an id to its name, such as `annotator.concepts.preferred_name`.
     """
     from lexome.concepts.index import preferred_name as default_name
     from lexome.formats.mention_table import to_dataframe as make

@@ -46,7 +46,7 @@ class DictionarySummary:
 
 @dataclass(frozen=True)
 class TermsResult:
-    """The index that was built; `new` is False where it existed. `pairs` counts synonyms, if they were written."""
+    """The index that was built; `new` is False if it already existed. `pairs` counts synonyms, if they were written."""
 
     path: Path
     new: bool

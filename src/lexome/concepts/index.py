@@ -121,7 +121,7 @@ class TermIndex:
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
-        """The index in a file; FormatError where it is damaged, truncated or of another version."""
+        """The index in a file; FormatError if it is damaged, truncated or of another version."""
         path = Path(path)
         try:
             with path.open("rb") as stream:
@@ -140,7 +140,7 @@ class TermIndex:
         return f"<TermIndex {self.name}: {len(self):,} concepts>"
 
     def concept(self, number: int) -> Concept:
-        """The concept of a number; IndexError where there is none."""
+        """The concept with this number; IndexError if there is none."""
         return self._concept(number)
 
     def find(self, name: str, type: str | None = None) -> tuple[NameMatch, ...]:
@@ -542,7 +542,7 @@ DEFAULT_TERMS = "default_terms"
 
 @cache
 def default_index() -> TermIndex:
-    """The index of genes, diseases, chemicals, species and cell lines that comes with Lexome, opened once a process.
+    """The bundled index of genes, diseases, chemicals, species and cell lines, opened once per process.
 
     src/lexome/default_terms/README.md has sources, versions and licenses. A damaged file raises FormatError.
     """
@@ -572,9 +572,9 @@ def displayed_name(concept: Concept) -> str:
 def preferred_names() -> dict[str, str]:
     """Usual names of common species, cell lines, genes and chemicals, by id.
 
-    The dictionaries of the first two types list names without saying which one is preferred. The index takes a Latin
-    binomial of a species, and the first name in the alphabet of a cell line: "He La" for HeLa. It has the old symbols
-    of genes that were renamed, and systematic names of some chemicals.
+    The dictionaries of the first two types do not mark a preferred name. As preferred name, the index has a Latin
+    binomial for a species, and the first name in alphabetical order for a cell line: "He La" for HeLa. It has old
+    symbols for renamed genes, and systematic names for some chemicals.
     """
     table = (files("lexome") / DEFAULT_TERMS / "preferred-names.tsv").read_text(encoding="utf-8")
     rows = (line.split("\t") for line in table.splitlines()[1:])

@@ -141,7 +141,7 @@ class Candidate:
 class Explanation:
     """The result for a mention with the reasons: concepts, their probability and all candidates, the best first.
 
-    `concepts` is empty where the best candidate is too unlikely. `parts` are the mentions that a coordinated one was
+    `concepts` is empty if the best candidate is too improbable. `parts` are the mentions that a coordinated one was
     split into; the candidates are then those of its parts.
     """
 
@@ -213,7 +213,7 @@ class Linker:
 
     @classmethod
     def load(cls, terms: Iterable[str | Path] = (), *, default: bool = True) -> Self:
-        """A linker with these indexes, then the package's own; `default=False` leaves the latter out."""
+        """A linker with these indexes, then the bundled one; `default=False` omits the bundled one."""
         indexes = [TermIndex.open(path) for path in terms]
         if default:
             indexes.append(default_index())

@@ -107,7 +107,7 @@ def _ascii_of(character: str) -> str:
 
 @lru_cache(maxsize=1 << 15)
 def name_key(name: str) -> str:
-    """The form that is equal for all names that agree, however loosely; empty where the name has no letter or digit.
+    """A form that is equal for all names that agree, however loosely; empty if the name has no letter or digit.
 
     >>> name_key("IL-2"), name_key("IL2"), name_key("Cancers of the breast"), name_key("breast cancer")
     ('il2', 'il2', 'breast cancer', 'breast cancer')
@@ -142,7 +142,7 @@ def is_plural(name: str) -> bool:
 
 
 def compare_names(first: str, second: str) -> Agreement | None:
-    """How closely two tidied names agree; None where they differ."""
+    """How closely two tidied names agree; None if they differ."""
     if first == second:
         return Agreement.EXACT
     if first.casefold() == second.casefold():

@@ -111,7 +111,7 @@ class Variant:
 
 
 def variant_concepts(text: str) -> tuple[str, ...]:
-    """The concepts of a mention: its dbSNP ids if it has some, else its normal form in tmVar's writing; or none."""
+    """The concepts of a mention: its dbSNP ids if it has any, else its normal form in tmVar's notation; or none."""
     ids = re.findall(r"\brs\s?#?:?\s?(\d+)", text, re.IGNORECASE)
     if ids:
         return tuple(f"dbsnp:rs{number}" for number in dict.fromkeys(ids))

@@ -223,7 +223,7 @@ LOCAL = Engine()
 
 @dataclass(frozen=True, slots=True)
 class BuildResult:
-    """The corpus where it is complete, and files that failed or wait for other parts."""
+    """The corpus, if it is complete, and files that failed or wait for other parts."""
 
     corpus: Corpus | None
     failures: dict[str, str]
@@ -236,7 +236,7 @@ def build(
     """Write the records of a recipe to its `out`; finished work is not repeated.
 
     The output of another recipe is refused unless `overwrite` is set. With `part`, every stage runs only its own jobs,
-    and the build returns where it has to wait for other parts.
+    and the build returns when it has to wait for other parts.
     """
     runner = _Runner(recipe, engine, part, progress_shown)
     inputs = _inputs(recipe.sources, recipe.out / "records")

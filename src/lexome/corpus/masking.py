@@ -379,8 +379,8 @@ def rate_at(schedule: float | Schedule, progress: float) -> float:
 def mask_rng(seed: int, epoch: int, index: int, *, dupe_factor: int | None = None) -> np.random.Generator:
     """The generator for one batch or sequence: the same for the same numbers, so that resumed runs are bit-exact.
 
-    Without `dupe_factor` every epoch is masked anew. With them, that many maskings take turns, as with BERT's static
-    masking: BioBERT has 10, Bioformer 20.
+    Without `dupe_factor`, every epoch has new masks (dynamic masking). With it, that many maskings alternate, as in
+    BERT's static masking: BioBERT has 10, Bioformer 20.
     """
     return np.random.Generator(np.random.PCG64(_seed_sequence(seed, epoch, dupe_factor, index)))
 
@@ -388,8 +388,8 @@ def mask_rng(seed: int, epoch: int, index: int, *, dupe_factor: int | None = Non
 def sequence_draws(seed: int, epoch: int, sequences: Ints, ends: Ints, *, dupe_factor: int | None = None) -> Floats:
     """Random draws for `mask` that depend on each sequence's index, not on its batch.
 
-    A sequence is then masked the same however batches are shuffled, split or distributed. `dupe_factor` need
-    this wherever the order of sequences changes between epochs.
+    A sequence then gets the same mask however batches are shuffled, split or distributed. Use this with `dupe_factor`
+    if the order of sequences changes between epochs.
     """
     base = _seed_sequence(seed, epoch, dupe_factor).generate_state(1, np.uint64)
     ends = ends.astype(np.int64)

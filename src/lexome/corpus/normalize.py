@@ -94,7 +94,7 @@ class Alignment:
 
 
 def normalize_text(text: str) -> tuple[str, Alignment | None]:
-    """The normalized text and its alignment to the original; None where nothing changed.
+    """The normalized text and its alignment to the original, which is None if nothing changed.
 
     A run of white space becomes a space, a line break if it has one, an empty line if it has more.
 

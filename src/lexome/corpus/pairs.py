@@ -83,10 +83,10 @@ def pack_sentences(
 def next_sentence_pairs(
     document_ends: Ints, sentence_ends: Ints, max_tokens: int, rng: np.random.Generator, *, short: float = 0.1
 ) -> Pairs:
-    """BERT's pairs: A and what follows it (0), or half the time A and sentences of another document (1).
+    """BERT's next-sentence pairs: A and the text after it (0), or half the time A and text of another document (1).
 
     As in Google's create_pretraining_data. Each document has a target length: `max_tokens`, or with probability `short`
-    a random one from 2 on. Sentences are gathered up to it and split at random into A and B. Where B is from another
+    a random one from 2 on. Sentences are gathered up to it and split at random into A and B. If B is from another
     document, the sentences it replaces start the next pair. A single sentence always gets such a B.
     """
     text = _SentenceIndex.of(*_validate_ends(document_ends, sentence_ends, max_tokens, least=2))
@@ -101,7 +101,7 @@ def next_sentence_pairs(
 def sentence_order_pairs(
     document_ends: Ints, sentence_ends: Ints, max_tokens: int, rng: np.random.Generator, *, short: float = 0.1
 ) -> Pairs:
-    """ALBERT's pairs: A and what follows it (0), or half the time the two swapped (1).
+    """ALBERT's sentence-order pairs: A and the text after it (0), or half the time the two swapped (1).
 
     Chunks are gathered and split as for `next_sentence_pairs`. A chunk of one sentence has no order: it is skipped and
     counted. (ALBERT's code gives it a B from another document, which is recognized by topic.)

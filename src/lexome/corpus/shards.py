@@ -68,7 +68,7 @@ class Shards:
 
 
 def open_shards(folder: Path, *, tokenizer_sha256: str | None = None) -> Shards:
-    """Open the shards in a folder; ShardError where they are corrupt or made with another tokenizer."""
+    """Open the shards in a folder; ShardError if they are corrupt or were made with another tokenizer."""
     manifest = _read_manifest(folder)
     made_by = manifest["tokenizer"]["sha256"]
     if tokenizer_sha256 is not None and tokenizer_sha256 != made_by:
@@ -145,7 +145,7 @@ LOCAL = Engine()
 
 @dataclass(frozen=True, slots=True)
 class ShardResult:
-    """The manifest where sharding is complete, and files that failed or wait for other parts."""
+    """The manifest, if sharding is complete, and files that failed or wait for other parts."""
 
     manifest: dict[str, Any] | None
     failures: dict[str, str]
@@ -168,7 +168,7 @@ def shard(
     """Write the token shards of a recipe to its `out`; finished files are not repeated.
 
     The output of another recipe is refused unless `overwrite` is set. The manifest is written last, when every file is
-    finished, so that nothing trains on a part by mistake.
+    finished, so incomplete shards cannot be used by mistake.
     """
     tokenizer = tokenizer_file(recipe.tokenizer)
     sha256 = tokenizer_sha256(tokenizer)

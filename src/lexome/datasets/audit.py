@@ -42,7 +42,7 @@ class Overlap:
 
 @dataclass(frozen=True, slots=True)
 class AuditReport:
-    """The result of a check. Errors make scores meaningless; warnings are good to know.
+    """The result of a check. Errors make scores meaningless; warnings are informative.
 
     `notes` counts what the reader ignored, repaired or changed.
     """

@@ -283,7 +283,7 @@ class DatasetCard:
     expected      known counts of each split, to detect a damaged copy
     positive      the labels that are scored; every split needs at least one
     papers        the studies that use it
-    notes         what one has to know before comparing scores
+    notes         caveats for comparing scores
     folds         the names of its folds, if it is cross-validated; patterns of splits then contain {fold}
     refine        makes splits of all files of a fold, or of the dataset, as its owners define them
     dev_fraction  the fraction of train that is split off as dev, if the dataset has none and its users do so

@@ -405,10 +405,9 @@ def read(
 ) -> Iterator[Document]:
     """Stream the documents of files, folders and archives in any supported format.
 
-    The format is detected from the file's extension and first bytes unless it is named. A document that
-    cannot be read raises; with `rejects`, it is written to that file with the reason, and reading continues.
-    Pass a Tally to get counts. `options` are those of the format; `options_if_supported` apply only to the
-    formats that have them.
+    The format is detected from the file's extension and first bytes unless `format` is given. A document that cannot be
+    read raises; with `rejects`, it is written to that file with the reason, and reading continues. Pass a Tally to get
+    counts. `options` are those of the format; `options_if_supported` apply only to the formats that have them.
     """
     if tally is not None and rejects is not None:
         raise UsageError(

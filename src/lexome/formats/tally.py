@@ -93,7 +93,7 @@ class Tally:
             self._rejects = None
 
     def redirect(self, rejects: Path) -> None:
-        """Write the documents that are rejected from now on to another file, which is begun anew."""
+        """Write documents that are rejected from now on to another file, which is overwritten."""
         self.close()
         rejects.unlink(missing_ok=True)
         self.rejects_path, self._rejects_begun = rejects, False

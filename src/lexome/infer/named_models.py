@@ -55,7 +55,7 @@ class NamedModel:
 
 
 def resolve_model(name: str | Path, *, search_path: Paths | None = None) -> Path:
-    """The folder of a model, given by its name or by its path; UsageError lists the names there are."""
+    """The folder of a model, given by its name or by its path; UsageError lists the available names."""
     path = Path(name)
     if _is_model(path) or len(path.parts) != 1:
         return path

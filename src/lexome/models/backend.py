@@ -31,7 +31,7 @@ SPARE_TOKENS = 8
 class TransformersEncoder(nn.Module):
     """Token ids of packed sequences to hidden states, (T,) to (T, D), by a base model of transformers.
 
-    `config` has the sizes that the rest of Lexome reads; how the layers work, only the model knows.
+    `config` has the sizes that the rest of Lexome needs; the layers are implemented by transformers.
     """
 
     def __init__(self, model: nn.Module, config: EncoderConfig) -> None:

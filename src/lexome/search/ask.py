@@ -175,7 +175,7 @@ def open_readers(folders: Sequence[str | Path], *, threads: int | None = None) -
 def open_source(path: str | Path, *, encoder: Path | None = None, tally: Tally | None = None) -> Iterator[Index]:
     """An index, or documents of any format, which are indexed in a temporary folder.
 
-    `tally` gets the counts of documents that were rejected, and files that could not be read.
+    `tally` gets the counts of rejected documents and unreadable files.
     """
     path = Path(path)
     if is_index(path):
@@ -218,8 +218,8 @@ def ask(
     """Find `passages` for a question and read them; up to `limit` answers and sentences of evidence.
 
     By default there are 5 at most, and 20 answers to a list question. The form (factoid, list, yesno) is that of the
-    question's first words unless given. A best answer of less than `min_probability` counts as not knowing; without
-    it, so do passages found by words that have too few of the question's.
+    question's first words unless given. If the best answer is less probable than `min_probability`, the reader does not
+    know; without it, also if passages found by words cover too little of the question.
     """
     _check_question(question, passages, form)
     if limit is not None and limit < 1:

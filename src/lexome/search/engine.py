@@ -219,7 +219,7 @@ class Index:
 
     @property
     def has_vectors(self) -> bool:
-        """Whether it was made with an encoder, so that it has vectors."""
+        """Whether the index has vectors, computed by an encoder."""
         return self._made_with is not None
 
     @cached_property
@@ -377,7 +377,7 @@ class Index:
         return {term: self.rarity_of(len(self._postings(term)[0])) for term in terms}
 
     def rarity_of(self, passages: int) -> float:
-        """The weight of a term that so many passages have."""
+        """The weight of a term that occurs in this many passages."""
         return math.log(1 + (self.passages - passages + 0.5) / (passages + 0.5))
 
     def _postings(self, term: str) -> tuple[NDArray[np.uint32], NDArray[np.float32]]:

@@ -47,11 +47,11 @@ _METRIC_NAMES = {"micro": "f1", "macro": "macro_f1", "accuracy": "accuracy", "ex
 
 
 class Classes(Task):
-    """One or several labels of a document.
+    """Document classification: one or several labels of a document.
 
     labels     all labels; a document with another one is an error
     several    whether a document may have any number of labels, or has exactly one
-    threshold  the least probability of each of several labels
+    threshold  the minimum probability of each of several labels
     pool       how logits of a long document's windows are combined: "mean" or "max"
     overlap    the minimum number of tokens that two windows of a long text share
     empty      the label of a document without one, where one is expected
@@ -223,7 +223,7 @@ class Similarity(Task):
         return {"pearson": pearson(*both), "spearman": spearman(*both)}
 
     def predictions(self, doc: Document) -> set[Hashable]:
-        """The label to one decimal, as people judge similarity."""
+        """The label, rounded to one decimal."""
         return {round(float(label), 1) for label in doc.labels}
 
 

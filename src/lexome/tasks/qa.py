@@ -71,10 +71,10 @@ class Questions(Task):
     says            the answers to yes/no questions
     null            whether a question may have no answer: it has none if the null score exceeds the best answer's by
                     `null_threshold`
-    min_probability the least probability of the best answer; with less, "do not know": the question has no answer
+    min_probability the minimum probability of the best answer; below it, the question has no answer ("do not know")
     best            how many starts and ends of each example are combined
     kept            how many answers to a factoid question are kept, best first
-    list_threshold  the least probability of an answer to a list question, relative to the best one
+    list_threshold  the minimum probability of an answer to a list question, relative to the best one
     longest         the maximum length of an answer in tokens
     overlap         the minimum number of tokens of text that two windows share; the question is in each
     absent          the target of a text without a gold answer: ignored ("skip"), or no answer ("null")
@@ -230,7 +230,7 @@ class Questions(Task):
         return replace(predicted, questions=tuple(questions))
 
     def answer_score(self, gold: Question, predicted: Question) -> float:
-        """How right the answer to one question is: 0 or 1 for the first one, or the F1 of a list."""
+        """The score of the answer to one question: 0 or 1 for the first answer, or the F1 of a list."""
         if not predicted.answers:
             return 0.0
         if self.form == "list":
@@ -327,7 +327,7 @@ class Questions(Task):
     def decode(
         self, doc: Document, examples: Sequence[Example], logits: Sequence[Floats], *, types: Types | None = None
     ) -> Document:
-        """The document with predicted answers; `start` of an answer is its place in the text."""
+        """The document with predicted answers; `start` of an answer is its offset in the text."""
         require_same_length(len(examples), len(logits), "examples", "arrays of logits")
         by_question: dict[str, list[tuple[Example, Floats]]] = {}
         for example, array in zip(examples, logits, strict=True):

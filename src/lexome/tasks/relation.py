@@ -188,7 +188,7 @@ def mask_token(type_: str, masks: Mapping[str, str]) -> str:
 
 
 class Relations(Task):
-    """The relation between two entities, or that there is none.
+    """Relation extraction: the relation between two entities, or none.
 
     With `pairs`, each pair of entities of these types is classified, and documents carry mentions and relations.
     Without, each document is a sentence with marked entities, and carries one label.

@@ -126,9 +126,8 @@ def vocab_report(
 ) -> VocabReport:
     """Compare vocabularies.
 
-    `ner` are sets of annotated names, `texts` any files of text. A name is broken up as it stands in running text;
-    its words are the file's own tokens where it has them, as CoNLL files do. `cased` says for a vocab.txt what
-    cannot be told from it.
+    `ner` are annotated datasets, `texts` any text files. Names are tokenized as they occur in running text; words are
+    the tokens of the file if it has any, as in CoNLL. `cased` states whether a vocab.txt is cased.
     """
     if not vocabularies:
         raise UsageError("no vocabulary given; expected at least one NAME=PATH.", code="no-vocabulary")

@@ -758,9 +758,9 @@ Ids = Callable[[Iterable[str]], Collection[str]]
 def concept_metrics(pairs: Sequence[DocumentPair], only: Collection[str] | None = None) -> list[MetricResult]:
     """F1 of concepts by document, as BioCreative scores them, and by mention, and accuracy on the gold mentions.
 
-    None if either side has no concepts. By document, a concept is right if the gold document has it anywhere, with the
-    type; by mention, place, type and concept must be right. Accuracy is of the gold mentions that the predictions have
-    too: the first predicted concept is one of the gold ones.
+    None if either side has no concepts. By document, a concept is correct if the gold document has it anywhere, with
+    the same type; by mention, offsets, type and concept must be correct. Accuracy is over the gold mentions that were
+    also predicted: the first predicted concept is one of the gold concepts.
     """
     sides = [(_linked_mentions(pair.gold, only), _linked_mentions(pair.predicted, only)) for pair in pairs]
     if not any(gold for gold, _ in sides) or not any(predicted for _, predicted in sides):
@@ -803,8 +803,8 @@ def linking_accuracy(
     """How many gold mentions have a gold concept among the first k candidates, for each k.
 
     `candidates` are the concepts of each mention of a document by span id, the best first; a mention without candidates
-    counts as wrong, one without a gold concept not at all. Where a mention has several gold concepts, any of them is
-    right, as in BioSyn's evaluation.
+    counts as wrong, one without a gold concept not at all. If a mention has several gold concepts, any of them is
+    correct, as in BioSyn's evaluation.
 
         linking_accuracy(docs, lambda doc: {id: [one.concept for one in why.candidates]
                                             for id, why in linker.explain_all(doc).items()})

@@ -155,8 +155,8 @@ def bioasq_factoid(
 ) -> Factoid:
     """Strict and lenient accuracy and mean reciprocal rank; `predicted` has each question's candidates, best first.
 
-    A question without candidates is wrong. The challenge's program ignores questions that a submission does not have at
-    all; leave them out of both for that.
+    A question without candidates counts as wrong. The challenge's scorer ignores questions that a submission omits;
+    remove them from both lists to match it.
     """
     require_pairs(gold, predicted, what="questions")
     scores = [reciprocal_rank(forms, answers[:candidates]) for forms, answers in zip(gold, predicted, strict=True)]

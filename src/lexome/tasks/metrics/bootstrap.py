@@ -53,7 +53,7 @@ def micro_f1(rows: Rows) -> float:
 
 
 def mean_of_rows(rows: Rows) -> float:
-    """The mean, where each row is a sum and the number of its terms."""
+    """The mean over rows that are a sum and the number of its terms."""
     total, number = rows.sum(axis=0)
     return ratio(float(total), float(number))
 
@@ -126,7 +126,7 @@ def paired_bootstrap(
 def approximate_randomization(
     ours: Rows, theirs: Rows, statistic: Statistic, *, samples: int = 10_000, level: float = LEVEL, seed: int = 0
 ) -> PairedTest:
-    """The difference of two systems, and how often swapping their documents at random makes one as large.
+    """The difference of two systems, and how often randomly swapping their results gives one at least as large.
 
     Each sample swaps the two systems' rows of every document with probability 1/2, which would change nothing if they
     were equally good. Low and high are quantiles of the differences of these samples, and so lie around 0.

@@ -69,8 +69,8 @@ def classification(
 ) -> Agreement:
     """The agreement of one label per text, over `labels`, or over all that occur.
 
-    With the positive classes as `labels`, a true negative counts nowhere: that is how relation datasets are scored.
-    Over all labels, micro F1 is accuracy.
+    With the positive classes as `labels`, true negatives are not counted, as usual for relation datasets. Over all
+    labels, micro F1 is accuracy.
     """
     require_pairs(gold, predicted, what="labels")
     names = _scored_labels(labels, {*gold, *predicted})
@@ -118,7 +118,7 @@ def example_scores(gold: Collection[str], predicted: Collection[str]) -> tuple[f
 def pool_labels(documents: Sequence[Hashable], labels: Sequence[Collection[str]]) -> list[set[str]]:
     """The labels of each document, in order of first occurrence: the union of those of its sentences.
 
-    `documents` has the document of each sentence. So sentence-level predictions are scored by document, as for HoC.
+    `documents` has the document of each sentence. Use this to score sentence-level predictions by document, as for HoC.
     """
     require_pairs(documents, labels, what="sentences")
     pools: dict[Hashable, set[str]] = {}
@@ -147,7 +147,7 @@ Numbers = NDArray[np.float64]
 
 
 def accuracy(gold: Sequence[object], predicted: Sequence[object]) -> float:
-    """The fraction of predictions that are right."""
+    """The fraction of predictions that are correct."""
     require_pairs(gold, predicted, what="labels")
     return mean([left == right for left, right in zip(gold, predicted, strict=True)])
 

@@ -39,7 +39,7 @@ class Counts:
 
     @property
     def precision(self) -> float:
-        """The fraction of predictions that are right."""
+        """The fraction of predictions that are correct."""
         return ratio(self.true_positives, self.predicted)
 
     @property
@@ -67,8 +67,8 @@ NO_COUNTS = Counts(0, 0, 0)
 class Agreement:
     """Counts of predictions against gold: `total`, and by type (or class).
 
-    `precision`, `recall` and `f1` are micro averages, of all counts together; `macro_f1` and its like are means over
-    types.
+    `precision`, `recall` and `f1` are micro averages, over all counts; `macro_precision`, `macro_recall` and `macro_f1`
+    are means over types.
     """
 
     total: Counts
@@ -191,7 +191,7 @@ def merge_parts(parts: Sequence[Range]) -> tuple[Range, ...]:
 
 
 def spans_strict(gold: Sequence[Mentions], predicted: Sequence[Mentions], *, typed: bool = True) -> Agreement:
-    """A mention is right if its type and all its parts are; with typed=False, if its parts are.
+    """A mention is correct if its type and all its parts are; with typed=False, if its parts are.
 
     Each item of `gold` and `predicted` has the mentions of one document.
     """
@@ -204,10 +204,10 @@ def spans_strict(gold: Sequence[Mentions], predicted: Sequence[Mentions], *, typ
 
 
 def spans_relaxed(gold: Sequence[Mentions], predicted: Sequence[Mentions], *, typed: bool = True) -> Agreement:
-    """A mention is right if it overlaps one of the same type, each with at most one other.
+    """A mention is correct if it overlaps one of the same type, matched one to one.
 
     Identical mentions are paired first; then as many of the others as possible, so that no mention is in two pairs, and
-    one prediction that covers three gold mentions makes one of them right.
+    a prediction that covers three gold mentions matches only one of them.
     """
     require_pairs(gold, predicted, what="documents")
     agreements = []

@@ -85,7 +85,7 @@ def conlleval(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]])
 
 
 def token_accuracy(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> float:
-    """The fraction of tokens whose tag is right, which conlleval prints first; it is high, as most tokens are O."""
+    """The fraction of tokens with the correct tag, as conlleval prints it first; high because most tokens are O."""
     require_tags(gold, predicted)
     pairs = [pair for tags in zip(gold, predicted, strict=True) for pair in zip(*tags, strict=True)]
     return mean([left == right for left, right in pairs])

@@ -136,12 +136,11 @@ class Finetuned:
 
 
 def finetune(recipe: FinetuneRecipe, *, progress_shown: bool = True) -> Finetuned:
-    """Do every run of a recipe that is not finished, select the best, score test, and write the summary.
+    """Run the unfinished runs of a recipe, select the best one, score test, and write the summary.
 
     A finished run is not repeated; an interrupted one resumes from its last training state, which Ctrl-C and SIGTERM
-    save after the current step before a KeyboardInterrupt is raised. A run that diverges is named in the summary, and
-    the others continue; if all fail, the first one's error is raised. Under torchrun, each process works on the same
-    runs.
+    save after the current step before a KeyboardInterrupt is raised. A run that diverges is listed in the summary, and
+    the others continue; if all fail, the first error is raised. Under torchrun, each process works on the same runs.
     """
     _check(recipe)
     refuse_foreign(recipe.out, marks=OUTPUTS, command=recipe.stage)

@@ -436,8 +436,8 @@ class Split:
 class Splits:
     """The splits of one run, and warnings about them.
 
-    `notes` counts annotations of train and dev that could not be encoded; `unlabeled` are examples that only teachers
-    label.
+    `notes` counts what was changed or dropped when documents were read, and annotations of train and dev that could not
+    be encoded; `unlabeled` are examples that only teachers label.
     """
 
     train: Split
@@ -551,7 +551,7 @@ class TaskData:
         for source in self.sources:
             tally = Tally()
             name = source.card.name
-            splits = source.resolve_overlap(self._source_splits(source, fold), self.data.overlap, tally)
+            splits = source.resolve_overlap(self._source_splits(source, fold, tally), self.data.overlap, tally)
             splits = rename_splits(splits, self.data.rename.get(name, {}), name)
             self.task.notes.update(tally.notes)
             types.update(span.type for docs in splits.values() for doc in docs for span in doc.spans)
@@ -562,9 +562,9 @@ class TaskData:
         require_known_types(self.explicit_types, types)
         return documents
 
-    def _source_splits(self, source: DataSet, fold: int | None) -> dict[str, list[Document]]:
+    def _source_splits(self, source: DataSet, fold: int | None, tally: Tally) -> dict[str, list[Document]]:
         """One source's documents for train, dev and test. A fold's own dev is used where the recipe has no other."""
-        options: dict[str, Any] = {"partial": True, "dev_fraction": self.data.dev_fraction}
+        options: dict[str, Any] = {"partial": True, "dev_fraction": self.data.dev_fraction, "tally": tally}
         if fold is None:
             return self._named_splits(source, source.splits(**options))
         folds = self.folds
@@ -575,7 +575,7 @@ class TaskData:
                 return {name: splits[name] for name in (TRAIN, DEV, TEST)}
             rest, test = [*splits[TRAIN], *splits.get(DEV, ())], splits[TEST]
         else:
-            docs = [doc for name in self.data.train for doc in source.split(name)]
+            docs = [doc for name in self.data.train for doc in source.split(name, tally=tally)]
             numbers = assign_folds(docs, folds=folds.count, seed=folds.seed)
             rest = [doc for doc, number in zip(docs, numbers, strict=True) if number != fold]
             test = [doc for doc, number in zip(docs, numbers, strict=True) if number == fold]

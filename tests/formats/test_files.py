@@ -249,6 +249,13 @@ def test_an_unknown_ending_says_what_is_known(tmp_path: Path) -> None:
         list(lexome.read(path))
 
 
+def test_an_unknown_ending_says_what_the_file_is(tmp_path: Path) -> None:
+    path = tmp_path / "paper.doc"
+    path.write_bytes(bytes.fromhex("d0cf11e0a1b11ae1"))
+    with raises(UsageError, code="unknown-extension", value=str(path), mentions="old Office document"):
+        list(lexome.read(path))
+
+
 @pytest.mark.parametrize("name", ["a.xml", "a.json", "a.txt", "a.tsv"])
 def test_an_empty_file_is_named(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b" \n")

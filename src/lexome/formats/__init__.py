@@ -26,6 +26,7 @@ from lexome.formats.streams import (
     COMPRESSIONS,
     HIDDEN_NOTE,
     Source,
+    describe_binary,
     empty_file,
     is_archive,
     open_sources,
@@ -267,9 +268,11 @@ def detect(source: Source) -> Format:
         return candidates[0]
     if not candidates:
         extensions = sorted({extension for format in FORMATS if format.reads for extension in format.extensions})
+        binary = describe_binary(source.head())
+        seen = "no format has this file extension" + (f", and the file is {binary.what}" if binary else "")
+        advice = binary.advice if binary else "Name the format with --from (in Python: format=)."
         raise UsageError(
-            f"{source.name}: no format has this file extension; expected one of {' '.join(extensions)}. "
-            "Name the format with --from (in Python: format=).",
+            f"{source.name}: {seen}; expected one of {' '.join(extensions)}. {advice}",
             code="unknown-extension",
             value=source.name,
         )
@@ -332,6 +335,8 @@ _OWN_LINE = re.compile(rb'\s*\{"id":"(?:[^"\\]|\\.)*","passages":\[(?:\{"offset"
 _PUBTATOR = re.compile(rb"^[^\s|]+\|[a-z]\|", re.MULTILINE)
 _MEDLINE = re.compile(rb"(?:PMID|PMC |OWN |STAT|TI  )- |[A-Z][A-Z0-9][A-Z0-9 ]{2}- [^\n]*\n(?:[^\n]+\n)*?PMID- ")
 _RIS = re.compile(rb"TY  - [A-Z]")
+# A table of PMID, Title and Abstract is one of the user's own.
+_PUBMED_CSV = re.compile(rb'"?PMID"?,"?Title"?,"?Authors"?,"?Citation"?,(?!.*\babstract\b)', re.IGNORECASE)
 _HTML = re.compile(rb"\s*(?:<!--.{0,2000}?-->\s*)?<(?:!doctype\s+html|html)[\s>]", re.IGNORECASE | re.DOTALL)
 _TABBED_TAG = re.compile(rb"^\S+(?:\t\S+)*?\t(?:[BIOESLU]|[BIESLU]-\S+)\s*$")
 _TAG_COLUMN = re.compile(rb"^\S+(?:[\t ]\S+)*?[\t ](?:[BIOESLU]|[BIESLU]-\S+)\s*$")
@@ -381,7 +386,7 @@ _SNIFFERS: dict[str, Callable[[bytes], bool]] = {
     "mimic": lambda head: re.match(rb"(?=.*TEXT).*(ROW|NOTE)_ID", head, re.IGNORECASE) is not None,
     "ris": lambda head: _RIS.match(head.lstrip()) is not None,
     "html": lambda head: _HTML.match(head) is not None,
-    "pubmed-csv": lambda head: re.match(rb'"?PMID"?,"?Title"?,', head) is not None,
+    "pubmed-csv": lambda head: _PUBMED_CSV.match(head) is not None,
     "csv": lambda head: b"," in head or b";" in head,
     "tsv": lambda head: b"\t" in head or b"," in head,
     **dict.fromkeys(("brat", "hoc"), lambda head: False),

@@ -104,3 +104,8 @@ def test_a_mention_with_wrong_offsets_is_an_error(tmp_path: Path) -> None:
         datasets.folder(tmp_path, task={"kind": "ner", "types": ["Gene"]}).split("train")
     repaired = datasets.folder(tmp_path, task="ner", offsets="repair").split("train")
     assert [span.start for span in repaired[0].spans] == [0]
+
+
+def test_a_split_without_mentions_is_a_warning(tmp_path: Path) -> None:
+    write(tmp_path, {"train.tsv": GENES, "dev.tsv": "cells\tO\ngrow\tO\n"})
+    assert datasets.folder(tmp_path, task="ner").check().warnings == ("dev has no mentions, and train has 2",)

@@ -16,7 +16,7 @@ from lexome.corpus.sentences import with_sentences
 from lexome.corpus.shards import open_shards
 from lexome.corpus.vocab.tokenizers import TOKENIZER_FILE, load_tokenizer, special_token_template, tokenizer_sha256
 from lexome.datasets import DataSet, find, folder
-from lexome.datasets.audit import count_contents, find_overlaps
+from lexome.datasets.audit import count_contents, find_overlaps, warn_degenerate_splits
 from lexome.datasets.dataset import assign_folds, split_off
 from lexome.document import Document, Span
 from lexome.errors import DataSetError, UsageError, did_you_mean
@@ -525,7 +525,8 @@ class TaskData:
         splits = {name: self._split(docs, labeled=name == TRAIN) for name, docs in self._documents(fold).items()}
         self._check({name: split for name, split in splits.items() if name != TEST})
         docs = {name: split.docs for name, split in splits.items()}
-        warnings = [*map(str, find_overlaps(docs)), *warn_degenerate_splits(docs)]
+        contents = {name: count_contents(split) for name, split in docs.items()}
+        warnings = [*map(str, find_overlaps(docs)), *warn_degenerate_splits(contents)]
         if self.task.loss == "binary" and not self.explicit_several:
             warnings += warn_unlabeled(docs[TRAIN])
         where = "" if fold is None else f"fold {fold}: "
@@ -723,19 +724,3 @@ def warn_collapsed(predicted: Path, gold: Split, scores: Mapping[str, Any], metr
     if metric is not None and scores.get(metric) == 0:
         return f"the model has learned nothing that is scored: {metric} on dev is 0"
     return None
-
-
-def warn_degenerate_splits(docs: dict[str, list[Document]]) -> list[str]:
-    """Warnings about splits that cannot be scored meaningfully: without annotations of the task, or with one label."""
-    contents = {name: count_contents(split) for name, split in docs.items()}
-    warnings = []
-    for name, content in contents.items():
-        for what in ("mentions", "relations", "labels"):
-            own, trained = (
-                [kind for kind in counts if kind.startswith(f"{what} ")] for counts in (content, contents[TRAIN])
-            )
-            if trained and not own:
-                warnings.append(f"{name} has no {what}, and train has {contents[TRAIN][what]:,}")
-            elif what == "labels" and len(own) == 1 and len(trained) > 1:
-                warnings.append(f"every label of {name} is {own[0].removeprefix('labels ')!r}")
-    return warnings

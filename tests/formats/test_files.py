@@ -20,7 +20,7 @@ import lexome
 from lexome import Document, Passage, Tally
 from lexome.errors import CheckpointError, FormatError, LexomeError, UsageError
 from lexome.files import atomic_write, fill_folder, read_json, write_json
-from lexome.formats import FORMATS
+from lexome.formats import FORMATS, work_units
 from lexome.formats.streams import zstd
 
 DOCS = [Document(str(number), (Passage(0, f"Text {number} on κ-opioid receptors."),)) for number in range(300)]
@@ -240,6 +240,23 @@ def test_what_a_mac_packs_beside_each_file_of_an_archive_is_skipped_and_counted(
 def test_a_missing_file_is_an_error_before_anything_is_read(tmp_path: Path) -> None:
     with raises(FormatError, code="missing-file", value=tmp_path / "absent.jsonl"):
         lexome.read([written(tmp_path / "a.jsonl"), tmp_path / "absent.jsonl"])
+
+
+def test_brat_among_other_formats_is_read_as_pairs(tmp_path: Path) -> None:
+    written(tmp_path / "docs.jsonl")
+    (tmp_path / "note.txt").write_text("A note.")
+    (tmp_path / "in").mkdir()
+    for name in "ab":
+        (tmp_path / "in" / f"{name}.txt").write_text("TP53 acts.")
+        (tmp_path / "in" / f"{name}.ann").write_text("T1\tGene 0 4\tTP53\n")
+    docs = list(lexome.read(tmp_path))
+    assert [(doc.id, len(doc.spans)) for doc in docs if doc.id in ("a", "b", "note")] == [
+        ("a", 1), ("b", 1), ("note", 0),
+    ]  # fmt: skip
+    units = work_units([tmp_path], None, Tally())
+    assert [sorted(file.name for file in unit) for unit in units] == [
+        ["docs.jsonl"], ["a.ann", "a.txt", "b.ann", "b.txt"], ["note.txt"],
+    ]  # fmt: skip
 
 
 def test_an_unknown_ending_says_what_is_known(tmp_path: Path) -> None:

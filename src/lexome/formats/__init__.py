@@ -516,12 +516,10 @@ def expand(paths: Iterable[str | Path], format: Format | None, tally: Tally) -> 
 def work_units(paths: Iterable[str | Path], format: str | None, tally: Tally) -> list[tuple[Path, ...]]:
     """The files under the paths in the smallest groups that can be read independently: mostly one by one.
 
-    The files of a grouped format, such as brat, are one unit.
+    The files of a grouped format, such as brat, are one unit, also among files of other formats.
     """
     chosen = get_format(format) if format is not None else None
-    files = expand(paths, chosen, tally)
-    group = chosen if chosen is not None else _common_grouped_format(files)
-    return [tuple(files)] if group is not None and group.grouped else [(file,) for file in files]
+    return [tuple(files) for _, files in _group_files(expand(paths, chosen, tally), chosen)]
 
 
 def _files_in_folder(folder: Path, format: Format | None, tally: Tally) -> list[Path]:
@@ -583,15 +581,32 @@ def _with_companions(path: Path, format: Format | None) -> list[Path]:
     return [path, *(file for file in companions if file != path and file.exists())]
 
 
-def _common_grouped_format(files: list[Path]) -> Format | None:
-    """The grouped format of all these files, if one of them can have no other."""
+def _group_files(files: list[Path], chosen: Format | None) -> list[tuple[Format | None, list[Path]]]:
+    """The files that are read together, each group with its grouped format; a file alone has none.
+
+    Of files whose format is not chosen, those belong to a grouped format that can have no other, and their companions.
+    """
+    if chosen is not None:
+        return [(chosen, files)] if chosen.grouped else [(None, [file]) for file in files]
+    format_of: dict[Path, Format] = {}
     for file in files:
         candidates = formats_by_extension(file.name)
         if len(candidates) == 1 and candidates[0].grouped:
-            group = candidates[0]
-            if all(_has_extension(other.name, group.extensions) for other in files):
-                return group
-    return None
+            format_of |= dict.fromkeys(_with_companions(file, None), candidates[0])
+    for format in dict.fromkeys(format_of.values()):
+        if all(_has_extension(file.name, format.extensions) for file in files):
+            return [(format, files)]
+    groups: list[tuple[Format | None, list[Path]]] = []
+    group_of: dict[str, list[Path]] = {}
+    for file in files:
+        found = format_of.get(file)
+        if found is not None and found.name in group_of:
+            group_of[found.name].append(file)
+            continue
+        groups.append((found, [file]))
+        if found is not None:
+            group_of[found.name] = groups[-1][1]
+    return groups
 
 
 class _FileReader:
@@ -608,13 +623,13 @@ class _FileReader:
 
     def read(self, files: list[Path]) -> Iterator[Document]:
         """The documents of all files."""
-        group = self.format if self.format is not None else _common_grouped_format(files)
-        if group is not None and group.grouped:
-            sources = (source for file in files for source in self._sources(file))
-            yield from self._until_broken(self._read_group(sources, group))
-            return
-        for file in files:
-            yield from self._until_broken(self._read_file(file))
+        for format, group in _group_files(files, self.format):
+            if format is not None:
+                sources = (source for file in group for source in self._sources(file))
+                yield from self._until_broken(self._read_group(sources, format))
+            else:
+                for file in group:
+                    yield from self._until_broken(self._read_file(file))
 
     def _reader(self, format: Format) -> Reader:
         if format.name not in self.readers:

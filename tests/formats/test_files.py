@@ -403,3 +403,14 @@ def test_json_is_read_as_it_was_written(tmp_path: Path) -> None:
     write_json(tmp_path / "run.json", {"b": "µ", "a": [1, None]})
     assert read_json(tmp_path / "run.json") == {"b": "µ", "a": [1, None]}
     assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
+
+
+@pytest.mark.parametrize("path", [None, 3, [3], io.BytesIO(b"x"), {"a": 1}.values()])
+def test_what_is_no_path_is_refused(path: object) -> None:
+    with raises(UsageError, code="not-a-path"):
+        lexome.read(path)  # type: ignore[arg-type]
+
+
+def test_documents_and_path_in_the_wrong_order_are_refused(tmp_path: Path) -> None:
+    with raises(UsageError, code="not-a-path"):
+        lexome.write(DOCS[0], tmp_path / "a.jsonl")  # type: ignore[arg-type]

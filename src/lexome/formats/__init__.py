@@ -446,7 +446,7 @@ def write(
     The file is written atomically; .gz, .xz and .zst compress it. A document that the format cannot represent
     raises; if the tally has a rejects file, it goes there.
     """
-    path, docs = _nonempty(path), documents_of(docs)
+    path, docs = _as_path(path), documents_of(docs)
     chosen = writing_format(path, format)
     function = chosen.write_function()
     parsed = parse_options(chosen, function, options)
@@ -491,10 +491,14 @@ def writing_format(path: Path, format: str | None) -> Format:
 
 def as_paths(paths: Paths) -> list[Path]:
     """One path or several as a list; UsageError for an empty one, which would be the current folder."""
-    return [_nonempty(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
+    several = isinstance(paths, Iterable) and not isinstance(paths, str | os.PathLike) and not hasattr(paths, "read")
+    return [_as_path(path) for path in (cast(Iterable[Any], paths) if several else [paths])]
 
 
-def _nonempty(path: str | Path) -> Path:
+def _as_path(path: object) -> Path:
+    if not isinstance(path, str | os.PathLike):
+        seen = "an open file" if hasattr(path, "read") else f"a {type(path).__name__}"
+        raise UsageError(f"{seen}; expected the path of a file or folder.", code="not-a-path", value=path)
     if path == "":
         raise UsageError("a path is empty; expected that of a file or folder.", code="empty-path", value=path)
     return Path(path)

@@ -170,6 +170,7 @@ def test_two_lines_in_one_mention_are_two() -> None:
         ("human chorionic gonadotropin", ("human chorionic gonadotropin", "Gene"), "human chorionic gonadotropin"),
         ("Thiomonas intermedia DSM 18155", ("Thiomonas intermedia DSM 18155", "Species"), "Thiomonas intermedia"),
         ("Escherichia coli O157:H7", ("Escherichia coli O157:H7", "Species"), "Escherichia coli O157:H7"),
+        ("\ufeffBRCA1\u200b in mice", ("\ufeffBRCA1\u200b", "Gene"), "BRCA1"),
     ],
 )
 def test_boundaries(text: str, predicted: tuple[str, str], expected: str) -> None:

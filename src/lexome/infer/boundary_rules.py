@@ -72,6 +72,9 @@ HYPHENATED = re.compile(r"[^\W\d_]{3}-\Z")
 # Characters that are removed at either end at most, so that a page of brackets costs no more than a line.
 MAX_TRIM = 8
 OPENING, CLOSING = "([{", ")]}"
+# Soft hyphens, zero-width and bidirectional marks and byte order marks, which pages and PDFs have beside words.
+INVISIBLE = "\u00ad\u200b\u200c\u200d\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2060\u2066\u2067\u2068\u2069\ufeff"
+AT_START, AT_END = frozenset(" ,;:/.)]}" + INVISIBLE), frozenset(" ,;:/" + INVISIBLE)
 PAIRS = dict(zip(CLOSING, OPENING, strict=True))
 
 
@@ -129,12 +132,12 @@ def balanced(text: str, start: int, end: int) -> tuple[int, int]:
     """The place without punctuation at its ends and without a bracket there that is closed or opened elsewhere."""
     first, last_end = start, end
     while start < min(end, first + MAX_TRIM) and (
-        text[start] in " ,;:/.)]}" or (text[start] in OPENING and _unclosed(text, start, end))
+        text[start] in AT_START or (text[start] in OPENING and _unclosed(text, start, end))
     ):
         start += 1
     while max(start, last_end - MAX_TRIM) < end:
         last = text[end - 1]
-        if last in " ,;:/" or last in OPENING or (last in CLOSING and PAIRS[last] not in text[start:end]):
+        if last in AT_END or last in OPENING or (last in CLOSING and PAIRS[last] not in text[start:end]):
             end -= 1
         else:
             break

@@ -165,6 +165,17 @@ def test_a_truncated_archive_is_named(tmp_path: Path) -> None:
         list(lexome.read(path))
 
 
+def test_zip_names_in_utf_8_without_its_flag_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("M\u00fcller.txt", "BRCA1")
+    content = bytearray(path.read_bytes())
+    for header, flags in ((b"PK\x03\x04", 7), (b"PK\x01\x02", 9)):
+        content[content.index(header) + flags] &= ~0x08
+    path.write_bytes(content)
+    assert [doc.id for doc in lexome.read(path)] == ["M\u00fcller"]
+
+
 def test_zip_members_are_read(tmp_path: Path) -> None:
     path = tmp_path / "docs.zip"
     with zipfile.ZipFile(path, "w") as archive:

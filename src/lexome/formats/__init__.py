@@ -286,15 +286,19 @@ def detect(source: Source) -> Format:
     if pmids := find_pmids(re.sub(r"(?i)\A\W*pmids?\W*\n", "", head.decode(errors="replace"))):
         message = f"{source.name}: has {len(pmids):,} PMIDs and no text. {pmid_advice(pmids)}"
         raise FormatError(message, code="undetected-format", value=source.name)
-    shown, columns = head.decode(errors="replace")[:60], ""
+    shown, advice = head.decode(errors="replace")[:60], ""
+    if "json" in names and head.lstrip().startswith(b"["):
+        advice = (
+            " A list of records is read as JSON Lines, one record per line of a .jsonl file: `jq -c '.[]'` writes it."
+        )
     if "csv" in names:
-        columns = (
+        advice = (
             " The first row of a table must name its columns, separated by commas or semicolons (.tsv: tabs), one of "
             "them title, abstract or text; for another column, add --set text=COLUMN."
         )
     raise FormatError(
         f"{source.name}: the extension belongs to {names}, but the file begins with {shown!r}, which matches none of "
-        f"them. Name the format with --from (in Python: format=).{columns}",
+        f"them. Name the format with --from (in Python: format=).{advice}",
         code="undetected-format",
         value=source.name,
     )

@@ -13,7 +13,7 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Container, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path, PurePosixPath
@@ -359,8 +359,7 @@ def _zip_members(path: Path, tally: Tally) -> Iterator[Source]:
                 if member.is_dir() or _is_skipped(member.filename, tally):
                     opened.close()
                     continue
-                # Some programs for Windows write backslashes between folders, against the standard.
-                inside = member.filename.replace("\\", "/")
+                inside = _member_name(member)
                 name = f"{path}!{inside}"
                 with opened, _decompress(opened, name) as content:
                     yield Source(name, content, member=inside)
@@ -370,6 +369,17 @@ def _zip_members(path: Path, tally: Tally) -> Iterator[Source]:
         # outside the file.
         message = f"{path}: not a readable zip file ({error}). Download it again, or unpack it first."
         raise FormatError(message, code="bad-archive", value=path) from error
+
+
+def _member_name(member: zipfile.ZipInfo) -> str:
+    """The path of a file in a zip archive, where the program that wrote it was not quite to the standard."""
+    name = member.filename
+    # Without this flag names should be in CP437, but macOS and Info-ZIP write UTF-8.
+    if not member.flag_bits & 0x800 and not name.isascii():
+        with suppress(UnicodeError):
+            name = name.encode("cp437").decode("utf-8")
+    # Some programs for Windows write backslashes between folders.
+    return name.replace("\\", "/")
 
 
 def _require_all_entries(path: Path, entries: int) -> None:

@@ -425,3 +425,9 @@ def test_what_is_no_path_is_refused(path: object) -> None:
 def test_documents_and_path_in_the_wrong_order_are_refused(tmp_path: Path) -> None:
     with raises(UsageError, code="not-a-path"):
         lexome.write(DOCS[0], tmp_path / "a.jsonl")  # type: ignore[arg-type]
+
+
+def test_binary_formats_are_not_written_to_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    with raises(UsageError, code="binary-to-terminal", value="xlsx"):
+        lexome.write("-", DOCS, "xlsx")

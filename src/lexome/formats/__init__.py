@@ -464,6 +464,9 @@ def write(
     if chosen.folder:
         function(docs, path, tally=tally, **parsed)
     elif str(path) == "-":
+        if chosen.binary and sys.stdout.isatty():
+            message = f"the format {chosen.name!r} is not text, and standard output is a terminal. Name a file."
+            raise UsageError(message, code="binary-to-terminal", value=chosen.name)
         function(docs, sys.stdout.buffer, tally=tally, **parsed)
         sys.stdout.buffer.flush()
     else:

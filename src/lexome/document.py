@@ -57,7 +57,7 @@ class Passage:
         if not isinstance(self.text, str):
             # Without a type checker, the text may be a missing value of a table.
             seen = shorten(repr(self.text))  # type: ignore[unreachable]
-            message = f"a passage has the text {seen}, a {type(self.text).__name__}; expected a str"
+            message = f"a passage has the text {seen} of type {type(self.text).__name__}; expected a str"
             raise DocumentError("not_text", message, value=self.text)
         if not self.text.isascii():
             encode_utf8(self.text, "a passage")
@@ -225,7 +225,7 @@ class Document:
     def __post_init__(self) -> None:
         if not isinstance(self.id, str):
             seen = type(self.id).__name__  # type: ignore[unreachable]
-            message = f"a document has the id {self.id!r}, a {seen}; expected a str, as of str(id)"
+            message = f"a document has the id {self.id!r} of type {seen}; expected a str. Convert it with str()."
             raise DocumentError("bad_id", message, value=self.id)
         if type(self.passages) is not tuple or type(self.spans) is not tuple:
             raise DocumentError(

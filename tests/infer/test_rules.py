@@ -556,3 +556,31 @@ def test_hostile_texts_take_linear_work() -> None:
         return lines_run(lambda: apply_rules(text, mentions, types=TYPES, rules=RULES))
 
     assert work(800) < 6 * work(200)
+
+
+@pytest.mark.parametrize(
+    ("text", "predicted", "expected"),
+    [
+        # Charges, but not a hyphen.
+        ("Na+ and Cl- currents", ["Na", "Cl"], {"Na+", "Cl-"}),
+        ("Cl-free solutions", ["Cl"], {"Cl"}),
+        ("Ca2+ waves", ["Ca2"], {"Ca2+"}),
+        # The second word, salts and subscripts.
+        ("nitric oxide and heparan sulfates", ["nitric", "heparan"], {"nitric oxide", "heparan sulfates"}),
+        ("phenolic acids", ["phenolic"], {"phenolic acids"}),
+        ("labetalol HCl tablets", ["labetalol"], {"labetalol HCl"}),
+        ("the cofactor BH(4), and Ca(2 +)", ["BH"], {"BH(4)"}),
+        # What a bracket cut off, and the parts of one name.
+        ("took (Z)-endoxifen daily", ["Z)-endoxifen"], {"(Z)-endoxifen"}),
+        ("on (18)F-AV-45 scans", ["F-AV-45"], {"(18)F-AV-45"}),
+        ("of R-modafinil", ["R-", "modafinil"], {"R-modafinil"}),
+        ("[14C]pyruvate uptake", ["[14C]", "pyruvate"], {"[14C]pyruvate"}),
+        ("cyclic-di-GMP", ["cyclic", "di-GMP"], {"cyclic-di-GMP"}),
+        ("levodopa-carbidopa", ["levodopa", "carbidopa"], {"levodopa", "carbidopa"}),
+        ("poly(ethylene glycol) gels", ["ethylene glycol"], {"poly(ethylene glycol)"}),
+        ("poly(ethylene glycol) gels", ["poly", "ethylene glycol"], {"poly(ethylene glycol)"}),
+    ],
+)
+def test_chemicals_have_their_charges_and_all_their_words(text: str, predicted: list[str], expected: set[str]) -> None:
+    mentions = [(name, "Chemical", 0.8) for name in predicted]
+    assert found(text, *mentions, rules=("boundaries",)) == {(name, "Chemical") for name in expected}

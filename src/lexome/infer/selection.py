@@ -8,7 +8,7 @@ from typing import Literal, cast, get_args
 from lexome.concepts.abbreviations import find_abbreviations
 from lexome.document import Attribute, Document, Relation, Span, as_names, numbered_ids
 from lexome.errors import UsageError, did_you_mean
-from lexome.infer.boundary_rules import apply_boundaries, apply_glued_alleles
+from lexome.infer.boundary_rules import apply_boundaries, apply_glued_alleles, join_chemicals
 from lexome.infer.name_rules import apply_name_forms
 from lexome.infer.rules import (
     RULES,
@@ -383,7 +383,7 @@ def apply_rules(
     drops: list[Drop] = []
     current = list(mentions)
     if "boundaries" in rules:
-        current = list(apply_boundaries(text, current, drops))
+        current = join_chemicals(text, list(apply_boundaries(text, current, drops)), drops)
         if "Gene" in types:
             current = apply_glued_alleles(text, current, drops)
     if "cell-lines" in rules and "CellLine" in types:

@@ -584,3 +584,78 @@ def test_hostile_texts_take_linear_work() -> None:
 def test_chemicals_have_their_charges_and_all_their_words(text: str, predicted: list[str], expected: set[str]) -> None:
     mentions = [(name, "Chemical", 0.8) for name in predicted]
     assert found(text, *mentions, rules=("boundaries",)) == {(name, "Chemical") for name in expected}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("At5g10140, YDR434W and Rv3133c were induced", {"At5g10140", "YDR434W", "Rv3133c"}),
+        ("loss of C9orf72 or KIAA0319", {"C9orf72", "KIAA0319"}),
+        ("the ΔphoP and DeltavicK mutants", {"phoP", "vicK"}),
+        ("currents through Nav1.7, Ca(V)2.1 and Kir6.2", {"Nav1.7", "Ca(V)2.1", "Kir6.2"}),
+        # No genes: a deletion of amino acids, a journal's number, and a part of a word.
+        ("ΔF508, PA1234-5 and aYDR434Wb", set()),
+    ],
+)
+def test_systematic_names_of_genes(text: str, expected: set[str]) -> None:
+    assert found(text, rules=("name-forms",)) == {(name, "Gene") for name in expected}
+
+
+def test_a_systematic_name_is_not_a_variant() -> None:
+    assert found("rv3614c is needed", ("rv3614c", "Variant", 0.8)) == {("rv3614c", "Gene")}
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "type_"),
+    [
+        ("H37Rv grew", "H37Rv", "Gene"),
+        ("encoded by SPI-2 in vivo", "SPI-2", "Gene"),
+        ("C57BL/6J were used", "C57BL/6J", "CellLine"),
+        ("n samples", "n", "Chemical"),
+        ("H3K4me3 peaks", "H3K4me3", "Chemical"),
+        ("the motif Gly-X-Ser-X-Gly", "Gly-X-Ser-X-Gly", "Variant"),
+        ("phosphorylated on threonine 58", "threonine 58", "Variant"),
+    ],
+)
+def test_what_is_no_name_of_its_type_is_dropped(text: str, name: str, type_: str) -> None:
+    assert found(text, (name, type_, 0.9)) == set()
+
+
+@pytest.mark.parametrize(
+    ("mention", "type_", "name"),
+    [
+        ("wild-type p53", "Gene", "p53"),
+        ("phosphorylated human AKT1", "Gene", "AKT1"),
+        ("Kv7.1 channels", "Gene", "Kv7.1"),
+        ("P. aeruginosa strains", "Species", "P. aeruginosa"),
+    ],
+)
+def test_states_of_genes_and_strains_are_cut(mention: str, type_: str, name: str) -> None:
+    assert found(mention, (mention, type_, 0.9), rules=("boundaries",)) == {(name, type_)}
+
+
+def test_a_gene_therapy_is_one_chemical() -> None:
+    text = "Onasemnogene abeparvovec and idecabtagene vicleucel"
+    expected = {("Onasemnogene abeparvovec", "Chemical"), ("idecabtagene vicleucel", "Chemical")}
+    assert found(text, ("Onasemnogene", "Chemical", 0.6)) == expected
+
+
+def test_a_text_defines_an_abbreviation_otherwise_than_the_lexicon() -> None:
+    """RSV is a virus, unless the text says that it is resveratrol."""
+    text = "Resveratrol (RSV) is stable; RSV was given."
+    long = Mention(0, 11, "Chemical", 0.9)
+    refined, _ = apply_rules(text, [long], types=TYPES, rules=RULES, definitions=[((0, 11), (13, 16))])
+    assert [(text[slice(*one.place)], one.type) for one in refined] == [
+        ("Resveratrol", "Chemical"),
+        ("RSV", "Chemical"),
+        ("RSV", "Chemical"),
+    ]
+
+
+def test_a_chemical_that_was_found_often_is_repeated_whatever_its_scores() -> None:
+    text = "progestins, then progestins, then progestins, then progestins"
+    places = [match.start() for match in re.finditer("progestins", text)]
+    mentions = [Mention(start, start + 10, "Chemical", 0.35) for start in places[:3]]
+    refined, _ = apply_rules(text, mentions, types=TYPES, rules=("repeated-names",))
+    assert [mention.start for mention in refined] == places
+    assert len(apply_rules(text, mentions[:2], types=TYPES, rules=("repeated-names",))[0]) == 2

@@ -201,10 +201,14 @@ NOT_VARIANTS = re.compile(
     r"|cg\d{8}|[A-Z]{7,}",
     re.DOTALL,
 )
-_RESIDUE = rf"(?:p(?:hospho)?-?)?(?:(?:{AMINO_3})[- ]?\(?\d{{1,4}}\)?|[STY]\d{{1,4}})"
+_WORDS = "(?:ser|threon|tyros|lys)ine"
+_RESIDUE = (
+    rf"(?:p(?:hospho)?-?)?(?:(?:{AMINO_3})[- ]?\(?\d{{1,4}}\)?|[STY]\d{{1,4}}"
+    rf"|(?:{_WORDS})s?(?: residues?)?(?: at)?(?: position)?[ -]?\d{{1,4}})"
+)
 RESIDUES = re.compile(rf"{_RESIDUE}(?:(?:, | and |, and |/){_RESIDUE})*")
 RESIDUE_CUES = re.compile(
-    r"phospho|residue|catalytic|disul(?:f|ph)id|active[- ]site|acetylat|ubiquit|interface", re.IGNORECASE
+    r"phospho|residue|catalytic|disul(?:f|ph)id|active[- ]site|acetylat|methylat|ubiquit|interface", re.IGNORECASE
 )
 # What a model's mention may have beyond the notation itself.
 EXTRA_WORDS = re.compile(

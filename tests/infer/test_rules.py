@@ -615,6 +615,8 @@ def test_a_systematic_name_is_not_a_variant() -> None:
         ("H3K4me3 peaks", "H3K4me3", "Chemical"),
         ("the motif Gly-X-Ser-X-Gly", "Gly-X-Ser-X-Gly", "Variant"),
         ("phosphorylated on threonine 58", "threonine 58", "Variant"),
+        ("10% FBS", "FBS", "Gene"),
+        ("with ST depression", "ST depression", "Disease"),
     ],
 )
 def test_what_is_no_name_of_its_type_is_dropped(text: str, name: str, type_: str) -> None:
@@ -628,6 +630,8 @@ def test_what_is_no_name_of_its_type_is_dropped(text: str, name: str, type_: str
         ("phosphorylated human AKT1", "Gene", "AKT1"),
         ("Kv7.1 channels", "Gene", "Kv7.1"),
         ("P. aeruginosa strains", "Species", "P. aeruginosa"),
+        ("anti-human CD3", "Gene", "CD3"),
+        ("RET proto-oncogene", "Gene", "RET"),
     ],
 )
 def test_states_of_genes_and_strains_are_cut(mention: str, type_: str, name: str) -> None:
@@ -659,3 +663,44 @@ def test_a_chemical_that_was_found_often_is_repeated_whatever_its_scores() -> No
     refined, _ = apply_rules(text, mentions, types=TYPES, rules=("repeated-names",))
     assert [mention.start for mention in refined] == places
     assert len(apply_rules(text, mentions[:2], types=TYPES, rules=("repeated-names",))[0]) == 2
+
+
+@pytest.mark.parametrize("hyphen", ["-", "\u2010", "\u2011", "\u2013"])
+def test_hyphens_of_publishers_are_hyphens(hyphen: str) -> None:
+    assert found(f"COVID{hyphen}19 and {hyphen}308G>A") == {
+        (f"COVID{hyphen}19", "Disease"),
+        (f"{hyphen}308G>A", "Variant"),
+    }
+
+
+def test_a_virus_is_a_species_and_an_infection_with_it_a_disease() -> None:
+    rules = ("boundaries",)
+    virus, infection = "lumpy skin disease virus", "infection with hepatitis C virus"
+    assert found(virus, (virus, "Disease", 0.6), rules=rules) == {(virus, "Species")}
+    assert found(infection, (infection, "Disease", 0.6), rules=rules) == {(infection, "Disease")}
+
+
+def test_a_genus_is_completed_by_its_epithet() -> None:
+    rules = ("boundaries",)
+    assert found("Xenopus laevis eggs", ("Xenopus", "Species", 0.7), rules=rules) == {("Xenopus laevis", "Species")}
+    assert found("Xenopus embryos", ("Xenopus", "Species", 0.7), rules=rules) == {("Xenopus", "Species")}
+
+
+def test_a_word_alone_is_no_gene_without_its_species() -> None:
+    text = "Bacteroides fragilis toxin"
+    predicted = [("Bacteroides fragilis", "Species", 0.8), (text, "Gene", 0.8)]
+    assert found(text, *predicted, rules=("boundaries",), resolve=False) == {
+        ("Bacteroides fragilis", "Species"),
+        (text, "Gene"),
+    }
+
+
+def test_a_gene_ends_at_the_cassette_before_its_mutation() -> None:
+    assert found("KrasLSL-G12D mice") >= {("Kras", "Gene"), ("G12D", "Variant")}
+
+
+def test_an_abbreviation_of_a_disease_is_no_cell_line() -> None:
+    text = "Basal cell carcinoma (BCC) grew. BCC cells were few."
+    mentions = [Mention(0, 20, "Disease", 0.9), Mention(22, 25, "CellLine", 0.8), Mention(33, 36, "CellLine", 0.8)]
+    refined, _ = apply_rules(text, mentions, types=TYPES, rules=RULES, definitions=[((0, 20), (22, 25))])
+    assert [one.type for one in refined] == ["Disease"] * 3

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 
+from lexome.infer.name_rules import EPITHET, is_epithet
 from lexome.infer.rules import CELL_LINE, MAX_NAME, Drop, Mention, Occupied
 
 RULE = "boundaries"
@@ -18,6 +19,8 @@ GLUED_ALLELE = re.compile(
     r"(?= (?:mice|mouse|MEFs?|embryos|littermates|animals|fibroblasts|BMDMs?)(?!\w))"
 )
 GLUED_SCORE = 0.9
+# Genes whose mutant is behind a stop cassette: KrasLSL-G12D.
+CASSETTE = re.compile(r"(?<![\w/-])([A-Z][a-z]{2,5}\d{0,2}[a-z]?\d?)(?=LSL-[A-Z\d])")
 # Cells by what is on them: of CD4+ and CD11b(+) the genes are CD4 and CD11b, in BioRED and NLM-Gene 173 of 174 times.
 ON_CELLS = re.compile(r"(?:(?<=\w\w\d)|(?<=\w\d[a-z]))(?<!Ca2)(?:\(\+\)|\+)\Z")
 # Star alleles: datasets annotate SLCO1B1 of SLCO1B1*5, never both; the allele is a part of the names of HLA types.
@@ -51,7 +54,8 @@ PREFIX = re.compile(r"(?:\S*[-\]]|\S*di|cyclic)\Z")
 # those that they leave out after a symbol: "FOXP3 protein", but "prion protein" and "LPS-binding protein".
 AFTER_GENE = re.compile(
     r"\s+(?:(?i:mutations?|mutants?|variants?|polymorphisms?|alleles?|m?RNAs?|cDNAs?|transcripts?|locus|promoter|enhancer"
-    r"|exons?(?: \d{1,3})?|antibod(?:y|ies)|Leiden)|(?<!ed )(?<!ible )(?<!ive )gene|(?<!ED )(?<!IBLE )(?<!IVE )GENE)\Z"
+    r"|exons?(?: \d{1,3})?|antibod(?:y|ies)|Leiden)|(?<!ed )(?<!ible )(?<!ive )gene|(?<!ED )(?<!IBLE )(?<!IVE )GENE"
+    r"|(?:proto-)?oncogenes?)\Z"
 )
 AFTER_SYMBOL = re.compile(r"(?<=[A-Z0-9])\s+(?:proteins?|genes|isoforms?)\Z|(?<=\d)\s+channels?\Z")
 SYMBOL = re.compile(r"(?=\S*[A-Z])(?:[^\s-]|-(?![a-z]{3})){2,}")
@@ -73,6 +77,9 @@ GENE_BEFORE = re.compile(r"[Gg]enes? (?=\S*[A-Z\d]\S*\Z)")
 # A binomial and what is no part of it: strains ("Thiomonas intermedia DSM 18155") and authors ("Delphacodes kuscheli
 # Fennah"). Serotypes and the marks of new species stay.
 NAMED_SPECIES = re.compile(r"(?:[A-Z][a-z]+ |[A-Z]\. ?)[a-z]{3,}(?= (?!O\d)[A-Z\d])(?!.*(?:serovar|subsp|type|virus))")
+# The model takes "lumpy skin disease virus" for a disease.
+VIRUS = re.compile(r"(?!.*(?:infection| with | by | of | from )).*virus(?:es)?")
+GENUS = re.compile(r"[A-Z][a-z]{3,}")
 AFTER_SPECIES = re.compile(r"\s+(?:plants?|seedlings?|cells|embryos?|larvae|strains?|isolates?|mutants?)\Z")
 # What separates the names of a list, and by type a word that is a name by itself: "MLH1, MSH2 and EPCAM", but not
 # "caspase-3 and -9" and "breast, colorectal and lung cancer".
@@ -93,6 +100,8 @@ SENTENCE_END = re.compile(r"(?<=[A-Z]{2})\. (?=[A-Z][a-z]{3})")
 SURE = 0.5
 # The longest prefix of a chemical, with its hyphen.
 MAX_PREFIX = 12
+# What is no name without its species: "Bacteroides fragilis toxin".
+GENERIC = re.compile(r"(?:entero|cyto|exo)?toxins?|proteins?|antigens?|allergens?")
 # The least length of what is left.
 MIN_GENE = 3
 # The end of the first word of a compound.
@@ -116,11 +125,15 @@ def apply_boundaries(text: str, mentions: Sequence[Mention], drops: list[Drop]) 
         if (sentence := SENTENCE_END.search(text, start, end)) is not None:
             start = sentence.end()
         if mention.type == "Gene":
-            if (after := species.get(start, end) + 1) < end and text[after - 1] == " ":
+            after = species.get(start, end) + 1
+            if after < end and text[after - 1] == " " and not GENERIC.fullmatch(text, after, end):
                 start = after
             start, end = gene_name(text, start, end)
         elif mention.type == "Species":
             end = species_end(text, start, end)
+        elif mention.type == "Disease" and end - start < MAX_NAME and VIRUS.fullmatch(text, start, end):
+            drops.append(Drop(mention, "a virus, not its disease"))
+            mention = Mention(*mention.place, "Species", mention.score)
         elif mention.type == "Chemical":
             start, end = chemical_name(text, start, end)
         if not any(map(str.isalpha, text[start : min(end, start + MAX_NAME)])) and mention.type != CELL_LINE:
@@ -180,7 +193,7 @@ def _is_prefix(text: str, mention: Mention, start: int) -> bool:
 
 def apply_glued_alleles(text: str, mentions: Sequence[Mention], drops: list[Drop]) -> list[Mention]:
     """The mentions with genes before the mark of an allele where the model is not sure of one: Xpd in "XpdTTD mice"."""
-    words = [match.span(1) for match in GLUED_ALLELE.finditer(text)]
+    words = [match.span(1) for form in (GLUED_ALLELE, CASSETTE) for match in form.finditer(text)]
     if not words:
         return list(mentions)
     known = Occupied(text, (mention for mention in mentions if mention.score >= SURE))
@@ -228,7 +241,7 @@ def _unclosed(text: str, start: int, end: int) -> bool:
 
 def gene_name(text: str, start: int, end: int) -> tuple[int, int]:
     """The gene without its species, words that are no part of its name and the mark of an allele."""
-    for words in (STATE, BEFORE_GENE, GENE_BEFORE):
+    for words in (STATE, BEFORE_GENE, BEFORE_GENE, GENE_BEFORE):
         if (before := words.match(text, start, end)) is not None:
             start = before.end()
     if (after := AFTER_GENE.search(text, max(start, end - 20), end)) or (
@@ -265,5 +278,7 @@ def species_end(text: str, start: int, end: int) -> int:
     """Where the name of a species ends, without its strain, author or individuals."""
     if (binomial := NAMED_SPECIES.match(text, start, end)) is not None:
         return binomial.end()
+    if GENUS.fullmatch(text, start, end) and (epithet := EPITHET.match(text, end)) and is_epithet(epithet[1]):
+        return epithet.end()
     after = AFTER_SPECIES.search(text, max(start, end - 20), end)
     return after.start() if after is not None else end

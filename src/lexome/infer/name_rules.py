@@ -119,8 +119,16 @@ NO_NAME = re.compile(
 # By type: strains of bacteria, their secretion systems and pathogenicity islands are no genes, a letter or an adjective
 # is no chemical, and neither is a modified histone.
 NO_NAME_OF = {
-    "Gene": re.compile(r"H37R[av]|PAO1|SF370|MG1655|SL1344|SPI-[1-5](?: T3SS)?|T[1-9]SSs?|EPEC|EHEC|UPEC|NTHi"),
-    "Chemical": re.compile(r"[a-zα-ω]|[Ff]atty|[Cc]ationic|[Aa]nionic|[Tt]ri-?acylated|H[34]K\d{1,2}(?:me\d?|ac)?"),
+    "Gene": re.compile(
+        r"H37R[av]|PAO1|SF370|MG1655|SL1344|SPI-[1-5](?: T3SS)?|T[1-9]SSs?|EPEC|EHEC|UPEC|NTHi|F[BC]S|[Aa]ctivated"
+    ),
+    "Chemical": re.compile(
+        r"[a-zα-ω]|[Ff]atty|[Ff]ree|[Rr]eactive|[Bb]uccal|[Pp]hotons?|[Cc]ationic|[Aa]nionic|[Tt]ri-?acylated|F[BC]S|DMEM"
+        r"|H[34]K\d{1,2}(?:me\d?|ac)?"
+    ),
+    "Disease": re.compile(
+        r"IUC?Ds?|[Gg]ravid|(?:ST(?:[- ]segment)?|[Ll]ong-term(?: synaptic)?|[Ss]ynaptic) depression"
+    ),
     "Variant": re.compile(r"H37R[av]|(?:(?:[A-Z][a-z]{2}|X)-){2,}(?:[A-Z][a-z]{2}|X)"),
 }
 # The model takes some for species, or for diseases that lack them.

@@ -597,6 +597,9 @@ MIN_CASE_FORM = 5
 # Types whose abbreviations agree with their long forms. That of a gene's is another gene's or a disease's too often.
 DEFINED_TYPES = frozenset(("Disease", "Chemical", "Species"))
 CONFUSED = frozenset(("Disease", "Gene"))
+# Types that an abbreviation has only if its long form has it: "basal cell carcinoma (BCC)" is no cell line, and
+# "multiple endocrine neoplasia (MEN)" no men.
+DEFINED_ELSEWHERE = frozenset(("CellLine", "Species"))
 # From this score on, a long form says what its abbreviation is.
 MIN_DEFINED_SCORE = 0.6
 # Below this score, a mention takes the type of the long form that it abbreviates.
@@ -735,7 +738,9 @@ def abbreviations(
         if {long_mention.type, mention.type} != CONFUSED:
             long_mention = mention
         # The lexicon does not know what a text means by an abbreviation: RSV is resveratrol, where it is defined so.
-        if long_mention.type == mention.type and (mention.score < RETYPE_BELOW or mention.rule == LEXICON):
+        if long_mention.type == mention.type and (
+            mention.score < RETYPE_BELOW or mention.rule == LEXICON or mention.type in DEFINED_ELSEWHERE
+        ):
             long_mention = meaning.get(name, mention)
         if long_mention.type != mention.type:
             drops.append(Drop(mention, f"abbreviates {text[slice(*long_mention.place)]!r}, {long_mention.type}"))

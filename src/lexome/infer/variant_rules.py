@@ -212,8 +212,8 @@ RESIDUE_CUES = re.compile(
 )
 # What a model's mention may have beyond the notation itself.
 EXTRA_WORDS = re.compile(
-    r"[\s,;:/-]*(?:amino acids?|transitions?|transversions?|mutations?|alleles?|genotypes?|variants?|[ACGT])?"
-    r"[\s,;:/()-]*"
+    r"[\s,;:/-]*(?:amino acids?|transitions?|transversions?|mutations?|alleles?|genotypes?|variants?"
+    r"|[ACGT](?:/[ACGT])?)?[\s,;:/()-]*"
 )
 # After the gene in a mention that goes too far: "KRAS G12D mutation".
 AFTER_VARIANT = re.compile(r"[\s-]*(?:mutations?|mutants?|variants?|alleles?|proteins?|gene)?\Z", re.IGNORECASE)

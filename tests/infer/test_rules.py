@@ -570,6 +570,9 @@ def test_hostile_texts_take_linear_work() -> None:
         ("phenolic acids", ["phenolic"], {"phenolic acids"}),
         ("labetalol HCl tablets", ["labetalol"], {"labetalol HCl"}),
         ("the cofactor BH(4), and Ca(2 +)", ["BH"], {"BH(4)"}),
+        ("As(2)O(3) and H(2)S", ["As", "H"], {"As(2)O(3)", "H(2)S"}),
+        ("given erythromycin(1) twice", ["erythromycin"], {"erythromycin"}),
+        ("angiotensin II infusion", ["angiotensin"], {"angiotensin II"}),
         # What a bracket cut off, and the parts of one name.
         ("took (Z)-endoxifen daily", ["Z)-endoxifen"], {"(Z)-endoxifen"}),
         ("on (18)F-AV-45 scans", ["F-AV-45"], {"(18)F-AV-45"}),
@@ -593,6 +596,7 @@ def test_chemicals_have_their_charges_and_all_their_words(text: str, predicted: 
         ("loss of C9orf72 or KIAA0319", {"C9orf72", "KIAA0319"}),
         ("the ΔphoP and DeltavicK mutants", {"phoP", "vicK"}),
         ("currents through Nav1.7, Ca(V)2.1 and Kir6.2", {"Nav1.7", "Ca(V)2.1", "Kir6.2"}),
+        ("K(ATP) and 5-HT(2A) channels", {"K(ATP)", "5-HT(2A)"}),
         # No genes: a deletion of amino acids, a journal's number, and a part of a word.
         ("ΔF508, PA1234-5 and aYDR434Wb", set()),
     ],
@@ -612,6 +616,8 @@ def test_a_systematic_name_is_not_a_variant() -> None:
         ("encoded by SPI-2 in vivo", "SPI-2", "Gene"),
         ("C57BL/6J were used", "C57BL/6J", "CellLine"),
         ("n samples", "n", "Chemical"),
+        ("with a K(D) of 2 nM", "K", "Chemical"),
+        ("raised HDL-C", "HDL-C", "Gene"),
         ("H3K4me3 peaks", "H3K4me3", "Chemical"),
         ("the motif Gly-X-Ser-X-Gly", "Gly-X-Ser-X-Gly", "Variant"),
         ("phosphorylated on threonine 58", "threonine 58", "Variant"),

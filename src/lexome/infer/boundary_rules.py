@@ -39,8 +39,12 @@ SECOND_WORD = re.compile(
     r"|(?<=phorbol) esters?|(?<=[a-z]{4}) (?:HCl|hydrochloride|hydrobromide|mesylate|maleate|tartrate))(?!\w)",
     re.IGNORECASE,
 )
-# The last number of a formula or of a vitamin, where subscripts became brackets: TiO(2), 1,25(OH)(2)D(3).
-SUBSCRIPT = re.compile(r"(?:(?<=[A-Z])|(?<=[A-Z][a-z]))\(\d\)(?![\w(-]| ?\+)")
+# The rest of a formula or the last number of a vitamin, where subscripts became brackets: TiO(2), As(2)O(3), H(2)S.
+SUBSCRIPT = re.compile(
+    r"(?:(?<=[A-Z])|(?<=[A-Z][a-z]))(?:\(\d\)[A-Z][a-z]?){0,3}(?:\(\d\)|(?<=\)[A-Z])|(?<=\)[A-Z][a-z]))(?![\w(-]| ?\+)"
+)
+# The number of the peptide: angiotensin II, of which no dataset has the first word alone.
+PEPTIDE, NUMBER = re.compile(r"[Aa]ngiotensin"), re.compile(r" (?:I{1,3}|IV|1-7|\(1-7\))(?![\w-])")
 # What the model cuts off at the beginning: (Z)-endoxifen, (18)F-florbetapir.
 OPENED = re.compile(r"[^\s()]{1,12}\)-")
 LABELED = re.compile(r"[A-Z][a-z]?-")
@@ -159,6 +163,8 @@ def chemical_name(text: str, start: int, end: int) -> tuple[int, int]:
     if text[end : end + 1] == "+" and CUT_CHARGE.fullmatch(text, start, end):
         return start, end + (2 if text[end : end + 2] == "+)" and "(" in text[start:end] else 1)
     rest = SUBSCRIPT.match(text, end) or SECOND_WORD.match(text, end)
+    if rest is None and PEPTIDE.fullmatch(text, start, end):
+        rest = NUMBER.match(text, end)
     if rest is None and CATION.fullmatch(text, start, end):
         rest = POSITIVE.match(text, end)
     elif rest is None and ANION.fullmatch(text, start, end):

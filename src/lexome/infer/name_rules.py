@@ -100,8 +100,12 @@ DELETED_GENE = re.compile(
     r"(?:(?<!\w)|(?<=[a-z\d]))(?:[Δ∆]|(?<!\w)(?:Delta|delta)-?)([a-z]{3}[A-Z]{1,4}\d{0,2})(?![a-z\d])"
 )
 DELTA = re.compile("[Δ∆]|[Dd]elta")
-# Subunits of channels: Nav1.7, Ca(V)2.1, Kir6.2.
-CHANNEL = re.compile(r"(?<![\w-])(?:Na|Ca|K)(?:[vV]|ir|IR|\((?:[vV]|ir|IR)\))\d\.\d{1,2}(?!\w)")
+# Channels and receptors whose names begin with a chemical: Nav1.7, Ca(V)2.1, Kir6.2, K(ATP), 5-HT(1A).
+CHANNEL = re.compile(
+    r"(?<![\w-])(?:(?:Na|Ca|K)(?:[vV]|ir|IR|\((?:[vV]|ir|IR)\))\d\.\d{1,2}|K\(ATP\)|5-HT(?:\([1-7][A-F]?\)|[1-7][A-F]?))(?!\w)"
+)
+# Constants of dissociation and of Michaelis, K(D) and K(m), whose letter the model takes for potassium.
+CONSTANT = re.compile(r"K\((?:[DdIiMmAaBb]|app|cat)\)")
 
 # The metal at the beginning of a sentence, which elsewhere is a verb: "Lead exposure", "Lead and cadmium".
 LEAD = re.compile(
@@ -120,10 +124,11 @@ NO_NAME = re.compile(
 # is no chemical, and neither is a modified histone.
 NO_NAME_OF = {
     "Gene": re.compile(
-        r"H37R[av]|PAO1|SF370|MG1655|SL1344|SPI-[1-5](?: T3SS)?|T[1-9]SSs?|EPEC|EHEC|UPEC|NTHi|F[BC]S|[Aa]ctivated"
+        r"H37R[av]|PAO1|SF370|MG1655|SL1344|SPI-[1-5](?: T3SS)?|T[1-9]SSs?|EPEC|EHEC|UPEC|NTHi|(?:V?L|H)DL-C|F[BC]S"
+        r"|[Aa]ctivated"
     ),
     "Chemical": re.compile(
-        r"[a-zα-ω]|[Ff]atty|[Ff]ree|[Rr]eactive|[Bb]uccal|[Pp]hotons?|[Cc]ationic|[Aa]nionic|[Tt]ri-?acylated|F[BC]S|DMEM"
+        r"[a-zα-ω]|K[DdIiMm]|[Ff]atty|[Ff]ree|[Rr]eactive|[Bb]uccal|[Pp]hotons?|[Cc]ationic|[Aa]nionic|[Tt]ri-?acylated|F[BC]S|DMEM"
         r"|H[34]K\d{1,2}(?:me\d?|ac)?"
     ),
     "Disease": re.compile(
@@ -153,6 +158,7 @@ def apply_name_forms(
             NO_NAME.fullmatch(text, start, end)
             or ((none := NO_NAME_OF.get(mention.type)) is not None and none.fullmatch(text, start, end))
             or CHIMERIC.match(text, start, end + 3)
+            or (end - start == 1 and CONSTANT.match(text, start))
             or _is_survival(text, mention)
             or (mention.type != "Chemical" and VITAMIN.fullmatch(text, start, end))
             or _is_end_of_word(text, mention)

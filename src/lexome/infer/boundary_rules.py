@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 
-from lexome.infer.name_rules import EPITHET, is_epithet
+from lexome.infer.name_rules import EPITHET, GENERA, is_epithet
 from lexome.infer.rules import CELL_LINE, MAX_NAME, Drop, Mention, Occupied
 
 RULE = "boundaries"
@@ -43,6 +43,8 @@ SECOND_WORD = re.compile(
 SUBSCRIPT = re.compile(
     r"(?:(?<=[A-Z])|(?<=[A-Z][a-z]))(?:\(\d\)[A-Z][a-z]?){0,3}(?:\(\d\)|(?<=\)[A-Z])|(?<=\)[A-Z][a-z]))(?![\w(-]| ?\+)"
 )
+# Of "reactive oxygen species", BC5CDR has oxygen and the other datasets the whole, but none "oxygen species".
+SPECIES_OF, REACTIVE = re.compile(r"(?:oxygen|nitrogen) species"), re.compile(r"[Rr]eactive \Z")
 # The number of the peptide: angiotensin II, of which no dataset has the first word alone.
 PEPTIDE, NUMBER = re.compile(r"[Aa]ngiotensin"), re.compile(r" (?:I{1,3}|IV|1-7|\(1-7\))(?![\w-])")
 # What the model cuts off at the beginning: (Z)-endoxifen, (18)F-florbetapir.
@@ -83,7 +85,12 @@ GENE_BEFORE = re.compile(r"[Gg]enes? (?=\S*[A-Z\d]\S*\Z)")
 NAMED_SPECIES = re.compile(r"(?:[A-Z][a-z]+ |[A-Z]\. ?)[a-z]{3,}(?= (?!O\d)[A-Z\d])(?!.*(?:serovar|subsp|type|virus))")
 # The model takes "lumpy skin disease virus" for a disease.
 VIRUS = re.compile(r"(?!.*(?:infection| with | by | of | from )).*virus(?:es)?")
-GENUS = re.compile(r"[A-Z][a-z]{3,}")
+# Genera that the model finds without their epithet, besides microbes.
+_GENERA_OF_MODELS = """
+Aedes Anopheles Apis Arabidopsis Bombyx Brassica Caenorhabditis Culex Danio Dictyostelium Drosophila Neurospora
+Nicotiana Oryza Schizosaccharomyces Solanum Trichoderma Triticum Xenopus Zea
+"""
+GENERA_TO_COMPLETE = GENERA.union(_GENERA_OF_MODELS.split())
 AFTER_SPECIES = re.compile(r"\s+(?:plants?|seedlings?|cells|embryos?|larvae|strains?|isolates?|mutants?)\Z")
 # What separates the names of a list, and by type a word that is a name by itself: "MLH1, MSH2 and EPCAM", but not
 # "caspase-3 and -9" and "breast, colorectal and lung cancer".
@@ -158,6 +165,8 @@ def chemical_name(text: str, start: int, end: int) -> tuple[int, int]:
     """The chemical with its charge, second word and subscript, and with what opens the bracket or names the isotope."""
     if text[start - 1 : start] == "(" and OPENED.match(text, start, end):
         start -= 1
+    elif SPECIES_OF.fullmatch(text, start, end) and (before := REACTIVE.search(text, max(0, start - 9), start)):
+        start = before.start()
     elif LABELED.match(text, start, end) and (isotope := ISOTOPE.search(text, max(0, start - 5), start)):
         start = isotope.start()
     if text[end : end + 1] == "+" and CUT_CHARGE.fullmatch(text, start, end):
@@ -284,7 +293,8 @@ def species_end(text: str, start: int, end: int) -> int:
     """Where the name of a species ends, without its strain, author or individuals."""
     if (binomial := NAMED_SPECIES.match(text, start, end)) is not None:
         return binomial.end()
-    if GENUS.fullmatch(text, start, end) and (epithet := EPITHET.match(text, end)) and is_epithet(epithet[1]):
+    epithet = EPITHET.match(text, end) if text[start:end] in GENERA_TO_COMPLETE else None
+    if epithet is not None and is_epithet(epithet[1]):
         return epithet.end()
     after = AFTER_SPECIES.search(text, max(start, end - 20), end)
     return after.start() if after is not None else end

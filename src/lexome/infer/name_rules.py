@@ -32,9 +32,11 @@ bactam zolid conazole fungin vancin thromycin
 STEMS = tuple(_STEMS.split())
 NO_DRUGS = frozenset(("carbapenem", "glitazone", "gliptin", "triptan"))
 MIN_DRUG = 7
-# What an antibody carries, and the four letters that tell biosimilars apart: trastuzumab deruxtecan, bevacizumab-awwb.
+# What an antibody carries, and the letters that tell biosimilars and cells apart: trastuzumab deruxtecan,
+# bevacizumab-awwb, sipuleucel-T.
 AFTER_ANTIBODY = re.compile(
-    r"(?:-[a-z]{4}(?![\w-]))?(?: (?:vedotin|deruxtecan|emtansine|govitecan|ozogamicin|mafodotin|tesirine|\w*ravtansine"
+    r"(?:-[a-z]{4}(?![\w-])|-T(?![\w-]))?(?: (?:vedotin|deruxtecan|emtansine"
+    r"|govitecan|ozogamicin|mafodotin|tesirine|\w*ravtansine"
     r"|tiuxetan|pegol|alfa|autoleucel|ciloleucel|vicleucel|maraleucel|abeparvovec)(?:-[a-z]{4})?(?![\w-]))?"
 )
 
@@ -74,7 +76,7 @@ LATIN_ENDS = tuple(_LATIN_ENDS.split())
 _NO_EPITHETS = """
 analysis basis bacterial campus colonies consensus continues corpus culprits focus genus hypothesis locus means medium
 momentum nucleus plus sepsis serum species spectrum status thesis thus this versus virus genes pathogens toxins antigens
-titans clans scans resistance alumni taxi bacilli stimuli via
+titans clans scans resistance alumni taxi bacilli stimuli via larvae pupae hyphae antennae vertebrae testis embryonal
 """
 NO_EPITHETS = frozenset(_NO_EPITHETS.split())
 DISEASE_END = re.compile(r"(?:itis|osis|iasis|emia|aemia)\Z")
@@ -128,7 +130,7 @@ NO_NAME_OF = {
         r"|[Aa]ctivated"
     ),
     "Chemical": re.compile(
-        r"[a-zα-ω]|K[DdIiMm]|[Ff]atty|[Ff]ree|[Rr]eactive|[Bb]uccal|[Pp]hotons?|[Cc]ationic|[Aa]nionic|[Tt]ri-?acylated|F[BC]S|DMEM"
+        r"[a-zα-ω]|K[DdIiMm]|pH|HFD|[Ee]lectricity|[Pp]rimers?|[Ff]atty|[Ff]ree|[Rr]eactive|[Bb]uccal|[Pp]hotons?|[Cc]ationic|[Aa]nionic|[Tt]ri-?acylated|F[BC]S|DMEM"
         r"|H[34]K\d{1,2}(?:me\d?|ac)?"
     ),
     "Disease": re.compile(

@@ -236,6 +236,8 @@ LINE_TRAILING = re.compile(
     r"|fibroblasts?|hybridomas?|populations?|lysates?)(?:[\s-]+(?:lines?|clones?|cultures?|monolayers?|xenografts?|lysates?))*\Z",
     re.IGNORECASE,
 )
+# Genotypes after the name: "Huh7 EMC1 KO".
+LINE_GENOTYPE = re.compile(r"\s\S{2,10}\s(?:KO|KD|WT|DKO|knock-?outs?|knock-?downs?)\Z")
 # Organs and diseases after the name: "A549 lung", "U87 glioma".
 LINE_ORIGIN = re.compile(r"(?:\s+[a-z]{3,20})+\Z")
 # A word before the name that describes it: all lower-case letters, or a species, organ or "wild-type".
@@ -257,7 +259,8 @@ DESCRIPTION = re.compile(
 LINE_LIST = re.compile(r",\s+(?:and\s+)?")
 # Names of species, and words at the beginning of a sentence.
 NOT_NAMES = re.compile(
-    r"[A-Z](?:[a-z]+|\.)\s[a-z]+(?:\s.*)?|[A-Za-z]|Dermal|Primary|Normal|Human|Mouse|Western blot|Both|These|Stable"
+    r"[A-Z](?:[a-z]+|\.)\s[a-z]+(?:\s.*)?|[A-Za-z]|\S+-(?:like|expressing|inducible|deficient|positive|negative|null)"
+    r"|Immortal(?:ized)?|Continuous|Established|Dermal|Primary|Normal|Human|Mouse|Western blot|Both|These|Stable"
     # Strains of mice, rats and bacteria.
     r"|C57B[lL][/ -]?\d\d?\w*|BALB/?c\w*|Balb/c|C3H/He\w*|DBA/\d\w?|FVB(?:/N\w*)?|129\w?\d?/\w+"
     r"|WKY|SHR|SHRSP|H37R[av]|PAO1|SF370|MG1655|SL1344|Adherent|Cultured|Clonal|Tumou?r|Cancer|CRISPR|pcDNA3(?:\.1)?|GFP|EGFP|Cells?"
@@ -320,6 +323,9 @@ def line_name(text: str, start: int, end: int) -> tuple[int, int]:
         more = CONTINUATION.match(text, end) if text[end - 1].isalnum() else None
         if more:
             end = more.end()
+    if genotype := LINE_GENOTYPE.search(text[max(start, end - EDGE) : end]):
+        rest = end - len(genotype.group())
+        end = rest if LINE_NAME.search(text, start, rest) else end
     if origin := LINE_ORIGIN.search(text[max(start, end - EDGE) : end]):
         rest = end - len(origin.group())
         end = rest if LINE_NAME.search(text, start, rest) else end

@@ -198,7 +198,7 @@ DELETED = re.compile(r"\ddel")
 # active there.
 NOT_VARIANTS = re.compile(
     r"D\d{1,2}S\d{1,5}|\d{3,6}[a-z]?|t ?\(\d.*|mutations?|substitutions?|variants?|polymorphisms?|[Cc]odon \d{1,4}"
-    r"|cg\d{8}|[A-Z]{7,}",
+    r"|cg\d{8}|[A-Z]{7,}|(?:m\d|t6|i6)[ACGU]\d{0,3}|N\d-methyl\w+",
     re.DOTALL,
 )
 _WORDS = "(?:ser|threon|tyros|lys)ine"

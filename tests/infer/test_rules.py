@@ -576,6 +576,7 @@ def test_hostile_texts_take_linear_work() -> None:
         ("the cofactor BH(4), and Ca(2 +)", ["BH"], {"BH(4)"}),
         ("As(2)O(3) and H(2)S", ["As", "H"], {"As(2)O(3)", "H(2)S"}),
         ("given erythromycin(1) twice", ["erythromycin"], {"erythromycin"}),
+        ("Copper(II) and As(V)", ["Copper", "As"], {"Copper(II)", "As(V)"}),
         ("angiotensin II infusion", ["angiotensin"], {"angiotensin II"}),
         ("reactive oxygen species", ["oxygen species"], {"reactive oxygen species"}),
         # What a bracket cut off, and the parts of one name.
@@ -643,6 +644,8 @@ def test_what_is_no_name_of_its_type_is_dropped(text: str, name: str, type_: str
         ("P. aeruginosa strains", "Species", "P. aeruginosa"),
         ("anti-human CD3", "Gene", "CD3"),
         ("RET proto-oncogene", "Gene", "RET"),
+        ("APOE ε3/ε4", "Gene", "APOE"),
+        ("Apolipoprotein E ε4", "Gene", "Apolipoprotein E"),
     ],
 )
 def test_states_of_genes_and_strains_are_cut(mention: str, type_: str, name: str) -> None:
@@ -716,3 +719,15 @@ def test_an_abbreviation_of_a_disease_is_no_cell_line() -> None:
     mentions = [Mention(0, 20, "Disease", 0.9), Mention(22, 25, "CellLine", 0.8), Mention(33, 36, "CellLine", 0.8)]
     refined, _ = apply_rules(text, mentions, types=TYPES, rules=RULES, definitions=[((0, 20), (22, 25))])
     assert [one.type for one in refined] == ["Disease"] * 3
+
+
+def test_a_symbol_before_a_notation_is_a_gene() -> None:
+    expected = {("GLA", "Gene"), ("p.Asn215Ser", "Variant"), ("c.76A>T", "Variant")}
+    assert found("GLA p.Asn215Ser, and the SNP c.76A>T") == expected
+
+
+def test_a_longer_mention_with_a_low_score_does_not_hide_a_name() -> None:
+    text = "The ΔcsgD mutant of yeast"
+    mutant = (text[4:16], "Disease")
+    assert found(text, (*mutant, 0.2)) == {("csgD", "Gene")}
+    assert found(text, (*mutant, 0.7)) == {mutant}

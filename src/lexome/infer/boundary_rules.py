@@ -25,6 +25,8 @@ CASSETTE = re.compile(r"(?<![\w/-])([A-Z][a-z]{2,5}\d{0,2}[a-z]?\d?)(?=LSL-[A-Z\
 ON_CELLS = re.compile(r"(?:(?<=\w\w\d)|(?<=\w\d[a-z]))(?<!Ca2)(?:\(\+\)|\+)\Z")
 # Star alleles: datasets annotate SLCO1B1 of SLCO1B1*5, never both; the allele is a part of the names of HLA types.
 STAR = re.compile(r"(?<=\w)\*\d{1,3}\w?(?:/\*\d{1,3}\w?)?\Z")
+# Of ApoE e3, too, datasets have the gene without its allele, ten of ten times.
+APOE = re.compile(r"(?:(?<=[Aa][Pp][Oo]E)|(?<=lipoprotein E))[\s-]?(?:ε|ɛ|e|epsilon[ -]?)[234](?:/(?:ε|ɛ|e)?[234])?\Z")
 # Charges: "Ca2" of Ca2+ or Ca(2 of Ca(2+) is neither the element nor the ion.
 CUT_CHARGE = re.compile(r"(?:Ca|Mg|Zn|Fe|Cu|Mn|Co|Ni|Cd|Pb|Hg|Sr|Ba|Al|Cr)\(?[23]")
 # Ions of one element: of Na+ and Cl-, DrugProt has the charge 68 of 68 times and the BioNLP shared tasks 7 of 7; BC5CDR
@@ -39,6 +41,8 @@ SECOND_WORD = re.compile(
     r"|(?<=phorbol) esters?|(?<=[a-z]{4}) (?:HCl|hydrochloride|hydrobromide|mesylate|maleate|tartrate))(?!\w)",
     re.IGNORECASE,
 )
+# The state of oxidation: Copper(II), As(V).
+OXIDATION = re.compile(r"(?<=[a-z])\((?:I{1,3}|IV|VI?)\)(?![\w-])")
 # The rest of a formula or the last number of a vitamin, where subscripts became brackets: TiO(2), As(2)O(3), H(2)S.
 SUBSCRIPT = re.compile(
     r"(?:(?<=[A-Z])|(?<=[A-Z][a-z]))(?:\(\d\)[A-Z][a-z]?){0,3}(?:\(\d\)|(?<=\)[A-Z])|(?<=\)[A-Z][a-z]))(?![\w(-]| ?\+)"
@@ -171,7 +175,7 @@ def chemical_name(text: str, start: int, end: int) -> tuple[int, int]:
         start = isotope.start()
     if text[end : end + 1] == "+" and CUT_CHARGE.fullmatch(text, start, end):
         return start, end + (2 if text[end : end + 2] == "+)" and "(" in text[start:end] else 1)
-    rest = SUBSCRIPT.match(text, end) or SECOND_WORD.match(text, end)
+    rest = SUBSCRIPT.match(text, end) or SECOND_WORD.match(text, end) or OXIDATION.match(text, end)
     if rest is None and PEPTIDE.fullmatch(text, start, end):
         rest = NUMBER.match(text, end)
     if rest is None and CATION.fullmatch(text, start, end):
@@ -265,7 +269,7 @@ def gene_name(text: str, start: int, end: int) -> tuple[int, int]:
         end = after.start()
     if (sign := ON_CELLS.search(text, max(start, end - 3), end)) is not None:
         end = sign.start()
-    star = STAR.search(text, max(start, end - 12), end)
+    star = STAR.search(text, max(start, end - 12), end) or APOE.search(text, max(start, end - 16), end)
     if star is not None and not text.startswith("HLA", start):
         end = star.start()
     name = text[start:end]

@@ -405,6 +405,9 @@ LEXICON_SCORE = 0.95
 # Below this score, what the model found is replaced by the lexicon's name.
 UNSURE = 0.5
 
+# Below this score, a longer mention does not hide the lexicon's name: that of the minimum scores of most types.
+DOUBTED = 0.4
+
 # An ambiguous abbreviation in a clinical text. Of 45,066 abstracts, five have one, and it was right in each; no dataset
 # has clinical notes, where there are more.
 AMBIGUOUS_SCORE = 0.8
@@ -557,7 +560,9 @@ def with_names(text: str, mentions: Sequence[Mention], found: Sequence[Mention],
         if name.rule != rule:
             continue
         others = [other for other in rivals[number] if ordered[other].rule != rule]
-        inside = all(name.start <= ordered[other].start and ordered[other].end <= name.end for other in others)
+        # A longer mention that minimum scores drop later is no reason against a name.
+        sure = [other for other in others if ordered[other].score >= DOUBTED or ordered[other].place == name.place]
+        inside = all(name.start <= ordered[other].start and ordered[other].end <= name.end for other in sure)
         same = [other for other in others if ordered[other].place == name.place]
         # What the model found itself stays, but for a score that the name alone deserves.
         known = [other for other in same if ordered[other].type == name.type and ordered[other].score >= UNSURE]

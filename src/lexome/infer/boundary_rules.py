@@ -1,6 +1,7 @@
 """Where names begin and end: brackets, species and kinds of molecules around genes, strains after species, lists."""
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
 from lexome.infer.name_rules import EPITHET, GENERA, is_epithet
@@ -29,7 +30,7 @@ STAR = re.compile(r"(?<=\w)\*\d{1,3}\w?(?:/\*\d{1,3}\w?)?\Z")
 APOE = re.compile(r"(?:(?<=[Aa][Pp][Oo]E)|(?<=lipoprotein E))[\s-]?(?:ε|ɛ|e|epsilon[ -]?)[234](?:/(?:ε|ɛ|e)?[234])?\Z")
 # Charges: "Ca2" of Ca2+ or Ca(2 of Ca(2+) is neither the element nor the ion.
 CUT_CHARGE = re.compile(r"(?:Ca|Mg|Zn|Fe|Cu|Mn|Co|Ni|Cd|Pb|Hg|Sr|Ba|Al|Cr)\(?[23]")
-# Ions of one element: of Na+ and Cl-, DrugProt has the charge 68 of 68 times and the BioNLP shared tasks 7 of 7; BC5CDR
+# Ions of one element: of Na+ and Cl-, DrugProt has the charge 68 of 70 times and the BioNLP shared tasks 7 of 7; BC5CDR
 # alone leaves it out, 18 of 18 times. With the Na(+) of older abstracts, it loses 0.13 on development data (LOG.md).
 CATION, POSITIVE = re.compile(r"Na|K|H|Li|Rb|Cs|Ag|NADP?"), re.compile(r"\+(?![\w+])")
 ANION, NEGATIVE = re.compile(r"Cl|Br|F|I|HCO3|NO3"), re.compile(r"-(?![\w-])")
@@ -59,7 +60,7 @@ ISOTOPE = re.compile(r"\(\d{1,3}\)\Z")
 POLYMER = re.compile(r"(?<![\w-])[Pp]oly\([^\s()](?:[^()\n]|\(\w{1,3}\)){2,40}\)")
 # Of two chemicals without a space between them, the first is a part of the second if it is a prefix: R-modafinil,
 # [14C]pyruvate, cyclic-di-GMP.
-PREFIX = re.compile(r"(?:\S*[-\]]|\S*di|cyclic)\Z")
+PREFIX = re.compile(r"(?:[-\]]|(?<!\w)(?:di|cyclic))\Z")
 # Words that datasets leave out wherever they stand after a gene ("TP53 mutations", "Il10 mRNA", "PTEN exon 5"), and
 # those that they leave out after a symbol: "FOXP3 protein", but "prion protein" and "LPS-binding protein".
 AFTER_GENE = re.compile(
@@ -148,7 +149,7 @@ def apply_boundaries(text: str, mentions: Sequence[Mention], drops: list[Drop]) 
             end = species_end(text, start, end)
         elif mention.type == "Disease" and end - start < MAX_NAME and VIRUS.fullmatch(text, start, end):
             drops.append(Drop(mention, "a virus, not its disease"))
-            mention = Mention(*mention.place, "Species", mention.score)
+            mention = Mention(*mention.place, "Species", mention.score, RULE)
         elif mention.type == "Chemical":
             start, end = chemical_name(text, start, end)
         if not any(map(str.isalpha, text[start : min(end, start + MAX_NAME)])) and mention.type != CELL_LINE:
@@ -189,9 +190,11 @@ def join_chemicals(text: str, mentions: Sequence[Mention], drops: list[Drop]) ->
     """The mentions, with chemicals joined that are parts of one name: "R-" and "modafinil", the parts of a polymer."""
     chemicals = sorted((one for one in mentions if one.type == "Chemical"), key=lambda one: one.place)
     polymers = [match.span() for match in POLYMER.finditer(text)] if chemicals and "oly(" in text else []
+    starts = [start for start, _ in polymers]
     joined: list[Mention] = []
     for mention in chemicals:
-        place = next((one for one in polymers if one[0] <= mention.start and mention.end <= one[1]), mention.place)
+        index = bisect_right(starts, mention.start) - 1
+        place = polymers[index] if index >= 0 and mention.end <= polymers[index][1] else mention.place
         last = joined[-1] if joined else None
         if last is not None and (place[0] < last.end or _is_prefix(text, last, place[0])):
             whole = Mention(last.start, max(last.end, place[1]), "Chemical", max(last.score, mention.score), last.rule)
@@ -206,7 +209,7 @@ def _is_prefix(text: str, mention: Mention, start: int) -> bool:
     """Whether a chemical is the first part of the one that starts there."""
     gap = text[mention.end : start]
     return (gap == "" or (gap == "-" and start - mention.start < MAX_PREFIX)) and bool(
-        PREFIX.search(text, mention.start, mention.end)
+        PREFIX.search(text, max(mention.start, mention.end - MAX_PREFIX), mention.end)
     )
 
 

@@ -136,8 +136,8 @@ NO_NAME_OF = {
         r"|[Aa]ctivated"
     ),
     "Chemical": re.compile(
-        r"[a-zα-ω]|K[DdIiMm]|pH|HFD|[Ee]lectricity|[Pp]rimers?|[Ff]atty|[Ff]ree|[Rr]eactive|[Bb]uccal|[Pp]hotons?|[Cc]ationic|[Aa]nionic|[Tt]ri-?acylated|F[BC]S|DMEM"
-        r"|H[34]K\d{1,2}(?:me\d?|ac)?"
+        r"[a-zα-ω]|K[DdIiMm]|pH|HFD|[Ee]lectricity|[Pp]rimers?|[Ff]atty|[Ff]ree|[Rr]eactive|[Bb]uccal"
+        r"|[Pp]hotons?|[Cc]ationic|[Aa]nionic|[Tt]ri-?acylated|F[BC]S|DMEM|H[34]K\d{1,2}(?:me\d?|ac)?"
     ),
     "Disease": re.compile(
         r"IUC?Ds?|[Gg]ravid|(?:ST(?:[- ]segment)?|[Ll]ong-term(?: synaptic)?|[Ss]ynaptic) depression"

@@ -642,6 +642,7 @@ def test_what_is_no_name_of_its_type_is_dropped(text: str, name: str, type_: str
         ("phosphorylated human AKT1", "Gene", "AKT1"),
         ("Kv7.1 channels", "Gene", "Kv7.1"),
         ("P. aeruginosa strains", "Species", "P. aeruginosa"),
+        ("Potato virus Y", "Species", "Potato virus Y"),
         ("anti-human CD3", "Gene", "CD3"),
         ("RET proto-oncogene", "Gene", "RET"),
         ("APOE ε3/ε4", "Gene", "APOE"),

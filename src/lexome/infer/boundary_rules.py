@@ -87,7 +87,9 @@ STATE = re.compile(
 GENE_BEFORE = re.compile(r"[Gg]enes? (?=\S*[A-Z\d]\S*\Z)")
 # A binomial and what is no part of it: strains ("Thiomonas intermedia DSM 18155") and authors ("Delphacodes kuscheli
 # Fennah"). Serotypes and the marks of new species stay.
-NAMED_SPECIES = re.compile(r"(?:[A-Z][a-z]+ |[A-Z]\. ?)[a-z]{3,}(?= (?!O\d)[A-Z\d])(?!.*(?:serovar|subsp|type|virus))")
+NAMED_SPECIES = re.compile(
+    r"(?:[A-Z][a-z]+ |[A-Z]\. ?)(?!virus)[a-z]{3,}(?= (?!O\d)[A-Z\d])(?!.*(?:serovar|subsp|type|virus))"
+)
 # The model takes "lumpy skin disease virus" for a disease.
 VIRUS = re.compile(r"(?!.*(?:infection| with | by | of | from )).*virus(?:es)?")
 # Genera that the model finds without their epithet, besides microbes.

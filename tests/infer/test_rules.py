@@ -600,7 +600,7 @@ def test_chemicals_have_their_charges_and_all_their_words(text: str, predicted: 
     [
         ("At5g10140, YDR434W and Rv3133c were induced", {"At5g10140", "YDR434W", "Rv3133c"}),
         ("loss of C9orf72 or KIAA0319", {"C9orf72", "KIAA0319"}),
-        ("the ΔphoP and DeltavicK mutants", {"phoP", "vicK"}),
+        ("the ΔphoP and DeltavicK mutants", {"ΔphoP", "DeltavicK"}),
         ("currents through Nav1.7, Ca(V)2.1 and Kir6.2", {"Nav1.7", "Ca(V)2.1", "Kir6.2"}),
         ("K(ATP) and 5-HT(2A) channels", {"K(ATP)", "5-HT(2A)"}),
         # No genes: a deletion of amino acids, a journal's number, and a part of a word.
@@ -730,5 +730,5 @@ def test_a_symbol_before_a_notation_is_a_gene() -> None:
 def test_a_longer_mention_with_a_low_score_does_not_hide_a_name() -> None:
     text = "The ΔcsgD mutant of yeast"
     mutant = (text[4:16], "Disease")
-    assert found(text, (*mutant, 0.2)) == {("csgD", "Gene")}
+    assert found(text, (*mutant, 0.2)) == {("ΔcsgD", "Gene")}
     assert found(text, (*mutant, 0.7)) == {mutant}

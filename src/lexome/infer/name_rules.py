@@ -97,10 +97,8 @@ LOCUS = re.compile(
     r"|SCO\d{4}|lmo\d{4}|s[lr][lr]\d{4}|BAB[12]_\d{4}|FTT_?\d{4}c?|SAOUHSC_\d{5}|SPy_?\d{4}|CG\d{4,5}|C[1-9XY]\d?orf\d{1,3}"
     r"|KIAA\d{4}|DKFZ[pP]\d{3}\w\d{3,4}|LOC\d{5,9}|ENS(?:MUS|RNO|DAR|GAL)?[GTP]\d{11})(?!\w)"
 )
-# Deletion mutants of bacteria: phoP in "the ΔphoP mutant", whose sign no dataset of genes has in the name.
-DELETED_GENE = re.compile(
-    r"(?:(?<!\w)|(?<=[a-z\d]))(?:[Δ∆]|(?<!\w)(?:Delta|delta)-?)([a-z]{3}[A-Z]{1,4}\d{0,2})(?![a-z\d])"
-)
+# Deletion mutants of bacteria, ΔphoP: BioNLP11ID has the sign in the name, 91 of 91 times, and the model mostly too.
+DELETED_GENE = re.compile(r"(?:(?:(?<!\w)|(?<=[a-z\d]))[Δ∆]|(?<!\w)[Dd]elta-?)[a-z]{3}[A-Z]{1,4}\d{0,2}(?![a-z\d])")
 DELTA = re.compile("[Δ∆]|[Dd]elta")
 # Channels and receptors whose names begin with a chemical: Nav1.7, Ca(V)2.1, Kir6.2, K(ATP), 5-HT(1A).
 CHANNEL = re.compile(
@@ -205,11 +203,11 @@ def _is_end_of_word(text: str, mention: Mention) -> bool:
 
 
 def systematic_genes(text: str) -> Iterator[tuple[int, int]]:
-    """The places of locus tags, channels, genes that a notation follows, and genes that the text names as deleted."""
+    """The places of locus tags, channels, genes that a notation follows, and genes that are deleted."""
     for form in (LOCUS, CHANNEL, NOTED):
         yield from (match.span() for match in form.finditer(text))
     if DELTA.search(text):
-        yield from (match.span(1) for match in DELETED_GENE.finditer(text))
+        yield from (match.span() for match in DELETED_GENE.finditer(text))
 
 
 def drugs(text: str) -> Iterator[tuple[int, int]]:

@@ -106,9 +106,10 @@ card = { sed '/^\#\# Calibration/,$$d' models/$(1)/README.md; sed -n '/^\#\# Cal
 
 # Trains the relation model in models/ from the encoder there; a few minutes on one GPU, hours without.
 relations: $(DEV)/ready
-	$(DEV)/bin/lexome finetune recipes/finetune/relations.toml --set data.root=$(DATA)
+	for name in relations relations-subject; do \
+	  $(DEV)/bin/lexome finetune recipes/finetune/$$name.toml --set data.root=$(DATA) || exit; done
 	rm -rf build/relations
-	$(DEV)/bin/lexome export runs/relations/runs/seed0/model build/relations --name lexome-relations --data $(DATA) \
+	$(DEV)/bin/lexome export runs/relations-subject/runs/seed0/model build/relations --name lexome-relations --data $(DATA) \
 	  --precision int8 --agreement 0.97 --difference 0.005 --relax-thresholds \
 	  $(addprefix --held-out ,DrugProt BC5CDR-CID BioRED-RE)
 	$(call card,relations)

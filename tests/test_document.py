@@ -1,5 +1,7 @@
 """The document model: what can be built, and what cannot."""
 
+from collections.abc import Callable
+
 import pytest
 from errors import raises
 from hypothesis import given
@@ -142,3 +144,20 @@ def test_place_puts_passages_one_apart() -> None:
 def test_every_span_slices_the_whole_text(doc: Document) -> None:
     for span in doc.spans:
         assert " ".join(doc.text[start:end] for start, end in span.parts) == span.text
+
+
+@pytest.mark.parametrize(
+    ("make", "code"),
+    [
+        (lambda: Document.from_text("x", id=7), "bad_id"),  # type: ignore[arg-type]  # as pandas has ids
+        (lambda: Document.from_text(None), "not_text"),  # type: ignore[arg-type]
+        (lambda: Document.from_text(float("nan")), "not_text"),  # type: ignore[arg-type]
+        (lambda: Passage(0, b"x"), "not_text"),  # type: ignore[arg-type]
+        (lambda: Document("1", [Passage(0, "x")]), "bad_type"),  # type: ignore[arg-type]
+        (lambda: Document("1", "x"), "bad_type"),  # type: ignore[arg-type]
+        (lambda: Span("T1", "Gene", (0, 1), "x"), "bad_span"),  # type: ignore[arg-type]
+    ],
+)
+def test_values_of_another_type_are_refused(make: Callable[[], object], code: str) -> None:
+    with raises(DocumentError, code=code):
+        make()

@@ -54,6 +54,11 @@ class Passage:
             raise DocumentError(
                 "bad_offset", f"a passage has offset {self.offset}; expected 0 to {MAX_OFFSET}", value=self.offset
             )
+        if not isinstance(self.text, str):
+            # Without a type checker, the text may be a missing value of a table.
+            seen = shorten(repr(self.text))  # type: ignore[unreachable]
+            message = f"a passage has the text {seen} of type {type(self.text).__name__}; expected a str"
+            raise DocumentError("not_text", message, value=self.text)
         if not self.text.isascii():
             encode_utf8(self.text, "a passage")
         if self.sentences or self.tokens:
@@ -85,6 +90,10 @@ class Span:
     def __post_init__(self) -> None:
         if not self.parts:
             raise DocumentError("bad_span", f"span {self.id!r} has no parts; expected at least one", value=self.id)
+        if not isinstance(self.parts[0], tuple):
+            seen = self.parts  # type: ignore[unreachable]
+            message = f"span {self.id!r} has the parts {seen!r}; expected a tuple of ranges: ((start, end),)"
+            raise DocumentError("bad_span", message, value=self.id)
         if self.parts[0][0] >= self.parts[0][1] or (
             len(self.parts) > 1
             and (
@@ -214,6 +223,17 @@ class Document:
     label_scores: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
+        if not isinstance(self.id, str):
+            seen = type(self.id).__name__  # type: ignore[unreachable]
+            message = f"a document has the id {self.id!r} of type {seen}; expected a str. Convert it with str()."
+            raise DocumentError("bad_id", message, value=self.id)
+        if type(self.passages) is not tuple or type(self.spans) is not tuple:
+            raise DocumentError(
+                "bad_type",
+                f"document {self.id!r}: passages is a {type(self.passages).__name__} and spans a "
+                f"{type(self.spans).__name__}; expected tuples",
+                value=self.id,
+            )
         if self.label_scores:
             self._check_label_scores()
         for left, right in pairwise(self.passages):
@@ -238,7 +258,7 @@ class Document:
         >>> Document.from_text("BRCA1 binds RAD51.", id="a").text
         'BRCA1 binds RAD51.'
         """
-        return cls(id, (Passage(0, text),) if text else ())
+        return cls(id, (Passage(0, text),) if text != "" else ())
 
     @property
     def text(self) -> str:

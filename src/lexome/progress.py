@@ -147,13 +147,15 @@ def _bar(counts: str) -> "Iterator[Progress]":
     """A progress bar with bytes and time left; `counts` is the text between them."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.table import Column
 
+    # On a narrow terminal the bar gives way: a line that wraps is left behind with each refresh.
     columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TextColumn(counts),
-        TimeRemainingColumn(),
+        TextColumn("{task.description}", table_column=Column(no_wrap=True)),
+        BarColumn(bar_width=None, table_column=Column(max_width=40)),
+        DownloadColumn(table_column=Column(no_wrap=True)),
+        TextColumn(counts, table_column=Column(no_wrap=True)),
+        TimeRemainingColumn(table_column=Column(no_wrap=True)),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         yield bar

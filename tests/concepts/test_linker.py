@@ -75,6 +75,27 @@ def test_a_species_in_a_mention_or_right_before_it_decides(linker: Linker) -> No
     assert _ids(linker, "human {p53|Gene} and mouse {p53|Gene}") == genes
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("{E. coli|Species} {p53|Gene} was low.", [()]),
+        # The same name elsewhere is the same gene, unless its sentence is about a species that the dictionary has.
+        ("{E. coli|Species} {p53|Gene} was low. {p53|Gene} is small.", [(), ()]),
+        ("{E. coli|Species} {p53|Gene} was low. In patients, {p53|Gene} was high.", [(), ("NCBIGene:7157",)]),
+        # The species before a name decides in a document about another one.
+        ("{Mice|Species}, {mice|Species}, {mice|Species}: {human|Species} {p53|Gene}.", [("NCBIGene:7157",)]),
+        ("{E. coli|Species} {Mcm3/4/6|Gene}", [()]),
+    ],
+)
+def test_a_gene_directly_after_a_species_is_of_that_species(
+    linker: Linker, text: str, expected: list[tuple[str, ...]]
+) -> None:
+    doc = linker.link(marked(text))
+    assert [span.concepts for span in doc.spans if span.type == "Gene"] == expected
+    explained = linker.explain_all(doc)
+    assert all(explained[span.id].candidates for span in doc.spans if span.text == "p53")
+
+
 def test_explanation_has_candidates_scores_and_reasons(linker: Linker) -> None:
     doc = marked("In {mice|Species}, {p53|Gene} is mutated.")
     explanation = linker.explain(doc.spans[1], doc)

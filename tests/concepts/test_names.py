@@ -4,7 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lexome.concepts.names import Agreement, compare_names, composite_parts, fold_name, name_key, tidy_name
+from lexome.concepts.names import (
+    Agreement,
+    compare_names,
+    composite_parts,
+    fold_name,
+    name_key,
+    reduced_forms,
+    tidy_name,
+)
 
 
 @pytest.mark.parametrize(
@@ -103,3 +111,8 @@ def test_the_key_of_words_does_not_depend_on_their_order(words: list[str]) -> No
 )
 def test_listed_genes_are_taken_apart(text: str, genes: str) -> None:
     assert composite_parts(text, "Gene") == genes.split()
+
+
+def test_signs_of_oxidation_and_deletion_are_left_out() -> None:
+    assert ("copper", 1) in reduced_forms("copper(II)", "Chemical")
+    assert ("phoP", 1) in reduced_forms("ΔphoP", "Gene")

@@ -216,7 +216,7 @@ def test_documents_without_mentions_have_no_types(tmp_path: Path) -> None:
         ({"tokens": [None], "ner_tags": [{}]}, "unknown_label"),
         ({"passages": [{}], "entities": []}, "bad_field"),
         ({"passages": None, "entities": None}, "bad_field"),
-        ({"context": 3, "question": None}, "bad_field"),
+        ({"context": 3, "question": None}, "not_text"),
         ({"context": "a", "question": "b", "answers": ["c"]}, "bad_field"),
         ({"text": {"no": "text"}, "label": 1}, "bad_field"),
         ({"sentence1": None, "sentence2": None}, "no_text"),

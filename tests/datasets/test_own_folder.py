@@ -96,3 +96,16 @@ def test_splits_are_named_as_other_tools_name_them(tmp_path: Path) -> None:
         write(tmp_path, {"a.tsv": GENES, "b.tsv": GENES}), task="ner", files={"train": "a.tsv", "validation": "b.tsv"}
     )
     assert list(found.splits()) == ["train", "dev"]
+
+
+def test_a_mention_with_wrong_offsets_is_an_error(tmp_path: Path) -> None:
+    write(tmp_path, {"train/a.txt": "TP53 acts.", "train/a.ann": "T1\tGene 5 9\tTP53\n"})
+    with raises(DataSetError, code="offset_mismatch"):
+        datasets.folder(tmp_path, task={"kind": "ner", "types": ["Gene"]}).split("train")
+    repaired = datasets.folder(tmp_path, task="ner", offsets="repair").split("train")
+    assert [span.start for span in repaired[0].spans] == [0]
+
+
+def test_a_split_without_mentions_is_a_warning(tmp_path: Path) -> None:
+    write(tmp_path, {"train.tsv": GENES, "dev.tsv": "cells\tO\ngrow\tO\n"})
+    assert datasets.folder(tmp_path, task="ner").check().warnings == ("dev has no mentions, and train has 2",)

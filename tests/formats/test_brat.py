@@ -93,7 +93,10 @@ def test_a_text_alone_is_a_document_and_annotations_alone_are_rejected(tmp_path:
         docs = read(("b.ann", "T1\tG 0 1\ta\n"), ("a.txt", "ab"), ("c.conf", ""), tally=tally)
     assert docs == [Document("a", (Passage(0, "ab"),))]
     assert tally.rejected == {"no_text": 1}
-    assert tally.notes == {"file that is neither .txt nor .ann skipped": 1}
+    assert tally.notes == {
+        "file that is neither .txt nor .ann skipped": 1,
+        "text without an annotation file (.ann), read as one without mentions": 1,
+    }
 
 
 @pytest.mark.parametrize("notes", ["", "\n \n", "hello\n", "T1\tG 0 1\ta\n"])

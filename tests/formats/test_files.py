@@ -20,7 +20,7 @@ import lexome
 from lexome import Document, Passage, Tally
 from lexome.errors import CheckpointError, FormatError, LexomeError, UsageError
 from lexome.files import atomic_write, fill_folder, read_json, write_json
-from lexome.formats import FORMATS
+from lexome.formats import FORMATS, work_units
 from lexome.formats.streams import zstd
 
 DOCS = [Document(str(number), (Passage(0, f"Text {number} on κ-opioid receptors."),)) for number in range(300)]
@@ -165,6 +165,17 @@ def test_a_truncated_archive_is_named(tmp_path: Path) -> None:
         list(lexome.read(path))
 
 
+def test_zip_names_in_utf_8_without_its_flag_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("M\u00fcller.txt", "BRCA1")
+    content = bytearray(path.read_bytes())
+    for header, flags in ((b"PK\x03\x04", 7), (b"PK\x01\x02", 9)):
+        content[content.index(header) + flags] &= ~0x08
+    path.write_bytes(content)
+    assert [doc.id for doc in lexome.read(path)] == ["M\u00fcller"]
+
+
 def test_zip_members_are_read(tmp_path: Path) -> None:
     path = tmp_path / "docs.zip"
     with zipfile.ZipFile(path, "w") as archive:
@@ -242,10 +253,34 @@ def test_a_missing_file_is_an_error_before_anything_is_read(tmp_path: Path) -> N
         lexome.read([written(tmp_path / "a.jsonl"), tmp_path / "absent.jsonl"])
 
 
+def test_brat_among_other_formats_is_read_as_pairs(tmp_path: Path) -> None:
+    written(tmp_path / "docs.jsonl")
+    (tmp_path / "note.txt").write_text("A note.")
+    (tmp_path / "in").mkdir()
+    for name in "ab":
+        (tmp_path / "in" / f"{name}.txt").write_text("TP53 acts.")
+        (tmp_path / "in" / f"{name}.ann").write_text("T1\tGene 0 4\tTP53\n")
+    docs = list(lexome.read(tmp_path))
+    assert [(doc.id, len(doc.spans)) for doc in docs if doc.id in ("a", "b", "note")] == [
+        ("a", 1), ("b", 1), ("note", 0),
+    ]  # fmt: skip
+    units = work_units([tmp_path], None, Tally())
+    assert [sorted(file.name for file in unit) for unit in units] == [
+        ["docs.jsonl"], ["a.ann", "a.txt", "b.ann", "b.txt"], ["note.txt"],
+    ]  # fmt: skip
+
+
 def test_an_unknown_ending_says_what_is_known(tmp_path: Path) -> None:
     path = tmp_path / "paper.odt"
     path.write_bytes(b"x")
     with raises(UsageError, code="unknown-extension", value=str(path)):
+        list(lexome.read(path))
+
+
+def test_an_unknown_ending_says_what_the_file_is(tmp_path: Path) -> None:
+    path = tmp_path / "paper.doc"
+    path.write_bytes(bytes.fromhex("d0cf11e0a1b11ae1"))
+    with raises(UsageError, code="unknown-extension", value=str(path), mentions="old Office document"):
         list(lexome.read(path))
 
 
@@ -379,3 +414,20 @@ def test_json_is_read_as_it_was_written(tmp_path: Path) -> None:
     write_json(tmp_path / "run.json", {"b": "µ", "a": [1, None]})
     assert read_json(tmp_path / "run.json") == {"b": "µ", "a": [1, None]}
     assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
+
+
+@pytest.mark.parametrize("path", [None, 3, [3], io.BytesIO(b"x"), {"a": 1}.values()])
+def test_what_is_no_path_is_refused(path: object) -> None:
+    with raises(UsageError, code="not-a-path"):
+        lexome.read(path)  # type: ignore[arg-type]
+
+
+def test_documents_and_path_in_the_wrong_order_are_refused(tmp_path: Path) -> None:
+    with raises(UsageError, code="not-a-path"):
+        lexome.write(DOCS[0], tmp_path / "a.jsonl")  # type: ignore[arg-type]
+
+
+def test_binary_formats_are_not_written_to_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    with raises(UsageError, code="binary-to-terminal", value="xlsx"):
+        lexome.write("-", DOCS, "xlsx")

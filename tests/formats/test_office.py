@@ -176,6 +176,15 @@ def test_a_sheet_is_read_as_a_table_is(tmp_path: Path) -> None:
     ]
 
 
+def test_a_sheet_with_other_columns_is_named(tmp_path: Path) -> None:
+    workbook = openpyxl.Workbook()
+    workbook.active.append(["text"])
+    workbook.create_sheet("more").append(["Another", "table"])
+    workbook.save(tmp_path / "a.xlsx")
+    with raises(FormatError, code="unknown-columns", mentions="sheet 2"):
+        list(lexome.read(tmp_path / "a.xlsx"))
+
+
 @pytest.mark.parametrize("name", ["a.docx", "a.xlsx"])
 @pytest.mark.parametrize("content", [b"PK\x03\x04 and no more", b"text", bytes(500)], ids=["zip", "text", "zeros"])
 def test_what_is_no_office_document_is_refused(tmp_path: Path, name: str, content: bytes) -> None:

@@ -1,11 +1,13 @@
 """Plain text: how it is cut into documents, and what is lost in it."""
 
 import io
+from pathlib import Path
 
 import pytest
 from errors import raises
 from memory_files import source_of
 
+import lexome
 from lexome import Document, Passage, Span, Tally
 from lexome.errors import FormatError
 from lexome.formats import plain_text
@@ -42,3 +44,12 @@ def test_what_text_has_no_place_for_is_noted() -> None:
         "ids not written": 2,
         "spans not written": 1,
     }
+
+
+@pytest.mark.parametrize(("articles", "notes"), [(1, 0), (2, 1)])
+def test_articles_saved_as_text_by_pubmed_are_noted(tmp_path: Path, articles: int, notes: int) -> None:
+    citation = "{0}. Cell. 2021 Feb;180(1):10-20.\n\nTP53 acts.\n\nDoe J(1).\n\nIt does.\n\nPMID: 3190000{0}\n"
+    (tmp_path / "abstracts.txt").write_text("\n\n".join(citation.format(number + 1) for number in range(articles)))
+    tally = Tally()
+    assert len(list(lexome.read(tmp_path / "abstracts.txt", tally=tally))) == 1
+    assert sum(tally.notes.values()) == notes

@@ -67,6 +67,15 @@ def test_a_reference_has_title_abstract_and_metadata(tmp_path: Path) -> None:
     assert dict(tally.notes) == {"tag ZZ ignored": 1}
 
 
+@pytest.mark.parametrize("header", ["PMID,Title,Abstract", "PMID,Title,Authors,Citation,Abstract"])
+def test_a_table_with_abstracts_is_not_pubmeds_own(tmp_path: Path, header: str) -> None:
+    cells = {"PMID": "31", "Title": "Ulcers", "Abstract": "Aspirin causes them."}
+    row = ",".join(cells.get(column, "x") for column in header.split(","))
+    (tmp_path / "a.csv").write_text(f"{header}\n{row}\n")
+    (doc,) = lexome.read(tmp_path / "a.csv")
+    assert (doc.id, doc.text) == ("31", "Ulcers\nAspirin causes them.")
+
+
 def test_pubmeds_own_table_has_titles(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(
         "PMID,Title,Authors,Citation,First Author,Journal/Book,Publication Year,Create Date,PMCID,NIHMS ID,DOI\n"

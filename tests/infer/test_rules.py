@@ -116,6 +116,7 @@ def test_a_notation_has_the_precision_of_its_kind() -> None:
         ("HSC cell line LX-2", "LX-2"),
         ("(MCF-7)", "MCF-7"),
         ("WT HEK", "HEK"),
+        ("Huh7 EMC1 KO", "Huh7"),
     ],
 )
 def test_a_cell_line_is_its_name(text: str, name: str) -> None:
@@ -128,7 +129,10 @@ def test_the_rest_of_a_cut_name_is_added() -> None:
     assert found("COS-7 cells", ("COS", "CellLine", 0.6), rules=("cell-lines",)) == {("COS-7", "CellLine")}
 
 
-@pytest.mark.parametrize("name", ["CD4+ T", "PBMCs", "hESC", "fibroblasts", "HUVEC", "E. coli DHM1"])
+@pytest.mark.parametrize(
+    "name",
+    ["NGFR-expressing", "Continuous", "BALB/c", "CD4+ T", "PBMCs", "hESC", "fibroblasts", "HUVEC", "E. coli DHM1"],
+)
 def test_cell_types_are_not_lines(name: str) -> None:
     assert is_cell_type(name)
 
@@ -170,6 +174,7 @@ def test_two_lines_in_one_mention_are_two() -> None:
         ("human chorionic gonadotropin", ("human chorionic gonadotropin", "Gene"), "human chorionic gonadotropin"),
         ("Thiomonas intermedia DSM 18155", ("Thiomonas intermedia DSM 18155", "Species"), "Thiomonas intermedia"),
         ("Escherichia coli O157:H7", ("Escherichia coli O157:H7", "Species"), "Escherichia coli O157:H7"),
+        ("\ufeffBRCA1\u200b in mice", ("\ufeffBRCA1\u200b", "Gene"), "BRCA1"),
     ],
 )
 def test_boundaries(text: str, predicted: tuple[str, str], expected: str) -> None:
@@ -555,3 +560,175 @@ def test_hostile_texts_take_linear_work() -> None:
         return lines_run(lambda: apply_rules(text, mentions, types=TYPES, rules=RULES))
 
     assert work(800) < 6 * work(200)
+
+
+@pytest.mark.parametrize(
+    ("text", "predicted", "expected"),
+    [
+        # Charges, but not a hyphen.
+        ("Na+ and Cl- currents", ["Na", "Cl"], {"Na+", "Cl-"}),
+        ("Cl-free solutions", ["Cl"], {"Cl"}),
+        ("Ca2+ waves", ["Ca2"], {"Ca2+"}),
+        # The second word, salts and subscripts.
+        ("nitric oxide and heparan sulfates", ["nitric", "heparan"], {"nitric oxide", "heparan sulfates"}),
+        ("phenolic acids", ["phenolic"], {"phenolic acids"}),
+        ("labetalol HCl tablets", ["labetalol"], {"labetalol HCl"}),
+        ("the cofactor BH(4), and Ca(2 +)", ["BH"], {"BH(4)"}),
+        ("As(2)O(3) and H(2)S", ["As", "H"], {"As(2)O(3)", "H(2)S"}),
+        ("given erythromycin(1) twice", ["erythromycin"], {"erythromycin"}),
+        ("Copper(II) and As(V)", ["Copper", "As"], {"Copper(II)", "As(V)"}),
+        ("angiotensin II infusion", ["angiotensin"], {"angiotensin II"}),
+        ("reactive oxygen species", ["oxygen species"], {"reactive oxygen species"}),
+        # What a bracket cut off, and the parts of one name.
+        ("took (Z)-endoxifen daily", ["Z)-endoxifen"], {"(Z)-endoxifen"}),
+        ("on (18)F-AV-45 scans", ["F-AV-45"], {"(18)F-AV-45"}),
+        ("of R-modafinil", ["R-", "modafinil"], {"R-modafinil"}),
+        ("[14C]pyruvate uptake", ["[14C]", "pyruvate"], {"[14C]pyruvate"}),
+        ("cyclic-di-GMP", ["cyclic", "di-GMP"], {"cyclic-di-GMP"}),
+        ("levodopa-carbidopa", ["levodopa", "carbidopa"], {"levodopa", "carbidopa"}),
+        ("poly(ethylene glycol) gels", ["ethylene glycol"], {"poly(ethylene glycol)"}),
+        ("poly(ethylene glycol) gels", ["poly", "ethylene glycol"], {"poly(ethylene glycol)"}),
+    ],
+)
+def test_chemicals_have_their_charges_and_all_their_words(text: str, predicted: list[str], expected: set[str]) -> None:
+    mentions = [(name, "Chemical", 0.8) for name in predicted]
+    assert found(text, *mentions, rules=("boundaries",)) == {(name, "Chemical") for name in expected}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("At5g10140, YDR434W and Rv3133c were induced", {"At5g10140", "YDR434W", "Rv3133c"}),
+        ("loss of C9orf72 or KIAA0319", {"C9orf72", "KIAA0319"}),
+        ("the ΔphoP and DeltavicK mutants", {"ΔphoP", "DeltavicK"}),
+        ("currents through Nav1.7, Ca(V)2.1 and Kir6.2", {"Nav1.7", "Ca(V)2.1", "Kir6.2"}),
+        ("K(ATP) and 5-HT(2A) channels", {"K(ATP)", "5-HT(2A)"}),
+        # No genes: a deletion of amino acids, a journal's number, and a part of a word.
+        ("ΔF508, PA1234-5 and aYDR434Wb", set()),
+    ],
+)
+def test_systematic_names_of_genes(text: str, expected: set[str]) -> None:
+    assert found(text, rules=("name-forms",)) == {(name, "Gene") for name in expected}
+
+
+def test_a_systematic_name_is_not_a_variant() -> None:
+    assert found("rv3614c is needed", ("rv3614c", "Variant", 0.8)) == {("rv3614c", "Gene")}
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "type_"),
+    [
+        ("H37Rv grew", "H37Rv", "Gene"),
+        ("encoded by SPI-2 in vivo", "SPI-2", "Gene"),
+        ("C57BL/6J were used", "C57BL/6J", "CellLine"),
+        ("n samples", "n", "Chemical"),
+        ("with a K(D) of 2 nM", "K", "Chemical"),
+        ("raised HDL-C", "HDL-C", "Gene"),
+        ("H3K4me3 peaks", "H3K4me3", "Chemical"),
+        ("the motif Gly-X-Ser-X-Gly", "Gly-X-Ser-X-Gly", "Variant"),
+        ("phosphorylated on threonine 58", "threonine 58", "Variant"),
+        ("10% FBS", "FBS", "Gene"),
+        ("with ST depression", "ST depression", "Disease"),
+    ],
+)
+def test_what_is_no_name_of_its_type_is_dropped(text: str, name: str, type_: str) -> None:
+    assert found(text, (name, type_, 0.9)) == set()
+
+
+@pytest.mark.parametrize(
+    ("mention", "type_", "name"),
+    [
+        ("wild-type p53", "Gene", "p53"),
+        ("phosphorylated human AKT1", "Gene", "AKT1"),
+        ("Kv7.1 channels", "Gene", "Kv7.1"),
+        ("P. aeruginosa strains", "Species", "P. aeruginosa"),
+        ("Potato virus Y", "Species", "Potato virus Y"),
+        ("anti-human CD3", "Gene", "CD3"),
+        ("RET proto-oncogene", "Gene", "RET"),
+        ("APOE ε3/ε4", "Gene", "APOE"),
+        ("Apolipoprotein E ε4", "Gene", "Apolipoprotein E"),
+    ],
+)
+def test_states_of_genes_and_strains_are_cut(mention: str, type_: str, name: str) -> None:
+    assert found(mention, (mention, type_, 0.9), rules=("boundaries",)) == {(name, type_)}
+
+
+def test_a_gene_therapy_is_one_chemical() -> None:
+    names = ("Onasemnogene abeparvovec", "idecabtagene vicleucel", "sipuleucel-T")
+    text, expected = ", ".join(names), {(name, "Chemical") for name in names}
+    assert found(text, ("Onasemnogene", "Chemical", 0.6)) == expected
+
+
+def test_a_text_defines_an_abbreviation_otherwise_than_the_lexicon() -> None:
+    """RSV is a virus, unless the text says that it is resveratrol."""
+    text = "Resveratrol (RSV) is stable; RSV was given."
+    long = Mention(0, 11, "Chemical", 0.9)
+    refined, _ = apply_rules(text, [long], types=TYPES, rules=RULES, definitions=[((0, 11), (13, 16))])
+    assert [(text[slice(*one.place)], one.type) for one in refined] == [
+        ("Resveratrol", "Chemical"),
+        ("RSV", "Chemical"),
+        ("RSV", "Chemical"),
+    ]
+
+
+def test_a_chemical_that_was_found_often_is_repeated_whatever_its_scores() -> None:
+    text = "progestins, then progestins, then progestins, then progestins"
+    places = [match.start() for match in re.finditer("progestins", text)]
+    mentions = [Mention(start, start + 10, "Chemical", 0.35) for start in places[:3]]
+    refined, _ = apply_rules(text, mentions, types=TYPES, rules=("repeated-names",))
+    assert [mention.start for mention in refined] == places
+    assert len(apply_rules(text, mentions[:2], types=TYPES, rules=("repeated-names",))[0]) == 2
+
+
+@pytest.mark.parametrize("hyphen", ["-", "\u2010", "\u2011", "\u2013"])
+def test_hyphens_of_publishers_are_hyphens(hyphen: str) -> None:
+    assert found(f"COVID{hyphen}19 and {hyphen}308G>A") == {
+        (f"COVID{hyphen}19", "Disease"),
+        (f"{hyphen}308G>A", "Variant"),
+    }
+
+
+def test_a_virus_is_a_species_and_an_infection_with_it_a_disease() -> None:
+    rules = ("boundaries",)
+    virus, infection = "lumpy skin disease virus", "infection with hepatitis C virus"
+    assert found(virus, (virus, "Disease", 0.6), rules=rules) == {(virus, "Species")}
+    assert found(infection, (infection, "Disease", 0.6), rules=rules) == {(infection, "Disease")}
+
+
+def test_a_genus_is_completed_by_its_epithet() -> None:
+    rules = ("boundaries",)
+    assert found("Xenopus laevis eggs", ("Xenopus", "Species", 0.7), rules=rules) == {("Xenopus laevis", "Species")}
+    assert found("Drosophila larvae", ("Drosophila", "Species", 0.7), rules=rules) == {("Drosophila", "Species")}
+    assert found("Mouse epididymis", ("Mouse", "Species", 0.7), rules=rules) == {("Mouse", "Species")}
+
+
+def test_a_word_alone_is_no_gene_without_its_species() -> None:
+    text = "Bacteroides fragilis toxin"
+    predicted = [("Bacteroides fragilis", "Species", 0.8), (text, "Gene", 0.8)]
+    assert found(text, *predicted, rules=("boundaries",), resolve=False) == {
+        ("Bacteroides fragilis", "Species"),
+        (text, "Gene"),
+    }
+
+
+def test_a_gene_ends_at_the_cassette_before_its_mutation() -> None:
+    assert found("KrasLSL-G12D mice") >= {("Kras", "Gene"), ("G12D", "Variant")}
+
+
+def test_an_abbreviation_of_a_disease_is_no_cell_line() -> None:
+    text = "Basal cell carcinoma (BCC) grew. BCC cells were few."
+    mentions = [Mention(0, 20, "Disease", 0.9), Mention(22, 25, "CellLine", 0.8), Mention(33, 36, "CellLine", 0.8)]
+    refined, _ = apply_rules(text, mentions, types=TYPES, rules=RULES, definitions=[((0, 20), (22, 25))])
+    assert [one.type for one in refined] == ["Disease"] * 3
+
+
+def test_a_symbol_before_a_notation_is_a_gene() -> None:
+    expected = {("GLA", "Gene"), ("p.Asn215Ser", "Variant"), ("c.76A>T", "Variant")}
+    assert found("GLA p.Asn215Ser, and the SNP c.76A>T") == expected
+
+
+def test_a_longer_mention_with_a_low_score_does_not_hide_a_name() -> None:
+    text = "The ΔcsgD mutant of yeast"
+    mutant = (text[4:16], "Disease")
+    assert found(text, (*mutant, 0.2)) == {("ΔcsgD", "Gene")}
+    assert found(text, (*mutant, 0.7)) == {mutant}

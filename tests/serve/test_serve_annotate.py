@@ -203,6 +203,19 @@ def test_a_text_on_which_models_do_badly_has_a_note(client: httpx.Client, text: 
     assert [note in one for one in notes] == [True] * (note is not None)
 
 
+def test_what_reading_drops_is_noted(client: httpx.Client) -> None:
+    body = "1|t|BRCA1\n1|a|\n1\t90\t95\tTP53\tGene\t-\n\n"
+    note = "1 mention dropped: the text at its offsets is another"
+    assert client.post("/annotate?from=pubtator&types=", content=body).json()["notes"] == [note]
+    answer = client.post("/annotate?from=pubtator&to=bioc-xml", content=body)
+    assert json.loads(answer.headers["lexome-notes"]) == [note]
+
+
+def test_a_text_has_the_id_that_it_has_in_json(client: httpx.Client) -> None:
+    [doc] = client.post("/annotate", content="BRCA1 is lost").json()["documents"]
+    assert doc["id"] == "text"
+
+
 def test_classify_gives_classes(full_client: httpx.Client) -> None:
     answer = full_client.post("/classify", json={"text": "bad bad good"})
     [classified] = answer.json()["documents"]

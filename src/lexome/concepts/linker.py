@@ -47,6 +47,7 @@ from lexome.concepts.ranking import (
     POPULAR_SPECIES,
     POPULAR_TAXA,
     RAT,
+    SAME_SPECIES,
     KnownGenes,
     SpeciesContext,
     TrainingMentions,
@@ -182,6 +183,20 @@ class _Context:
     bracketed: Mapping[str, Set[str]]
     # The dbSNP ids that the document gives for variants, by their text and normal form.
     dbsnp: Mapping[str, str]
+    # The species of genes whose mention directly follows one of it, by the gene's offset, and the texts of these genes.
+    taxon_before: Mapping[int, str]
+    after_species: Mapping[str, Set[str]]
+
+    def is_of_other_species(self, gene: Span, taxon: str) -> bool:
+        """Whether a gene is that of another species than `taxon`, by the species named before it: "zebrafish sox10".
+
+        Elsewhere in the document the same name is taken for the same gene, unless its sentence names `taxon`.
+        """
+        own = self.taxon_before.get(gene.start)
+        if own is not None:
+            return own != taxon
+        others = self.after_species.get(gene.text, ())
+        return bool(others) and taxon not in others and taxon not in self.species.nearby(gene.start, gene.end)
 
 
 class Linker:
@@ -299,6 +314,7 @@ class Linker:
         forms = _short_binomials(doc) | long_forms(find_abbreviations(doc))
         concepts: Counter[str] = Counter()
         places: list[tuple[int, str, float]] = []
+        species_ends: dict[int, str] = {}
         seen: set[tuple[str, str]] = set()
         for span in doc.spans:
             type = self.linked_type(span.type)
@@ -308,13 +324,21 @@ class Linker:
                 taxon, weight = self._taxon(span, type, forms)
                 if taxon is not None:
                     places.append((span.start, taxon, weight))
+                    if type == SPECIES:
+                        species_ends[span.end] = SAME_SPECIES.get(taxon, taxon)
             if (span.text, type) not in seen:
                 seen.add((span.text, type))
                 found = self._look_up(span.text, type, forms.get(span.text), "")
                 concepts.update(one.concept.id for one in found[:1] if _is_faithful(one))
         genes = [span for span in doc.spans if self.linked_type(span.type) == GENE]
         bracketed = self._bracketed_symbols(doc, genes, forms)
-        return _Context(forms, SpeciesContext(doc, places, genes), concepts, bracketed, self._dbsnp_ids(doc))
+        before = _taxa_before(doc, genes, species_ends)
+        after: dict[str, set[str]] = {}
+        for gene in genes:
+            if gene.start in before:
+                after.setdefault(gene.text, set()).add(before[gene.start])
+        species = SpeciesContext(doc, places, genes)
+        return _Context(forms, species, concepts, bracketed, self._dbsnp_ids(doc), before, after)
 
     def _dbsnp_ids(self, doc: Document) -> dict[str, str]:
         """The dbSNP ids written beside variants, by text and normal form; without variants that have several ids."""
@@ -386,7 +410,10 @@ class Linker:
         )
         if self.threshold is None and _is_guess(ranked[0].found):
             threshold = _SURE_GUESS.get(type, weights.threshold)
-        if probability < threshold or _is_doubtful(ranked[0].found, context.long_form_of.get(span.text)):
+        best = ranked[0].found
+        if type == GENE and best.concept.taxon and context.is_of_other_species(span, best.concept.taxon):
+            return Explanation(span, (), 0.0, shown)
+        if probability < threshold or _is_doubtful(best, context.long_form_of.get(span.text)):
             return Explanation(span, (), probability, shown)
         concepts = (ranked[0].found.concept.id,)
         return Explanation(span, concepts, probability, shown)
@@ -403,6 +430,9 @@ class Linker:
             return None
         if type == GENE:
             named = _of_one_species(named)
+            taxa = {ranked[0].found.concept.taxon for ranked in named}
+            if any(taxon and context.is_of_other_species(span, taxon) for taxon in taxa):
+                return None
         probabilities = [_probability(ranked, weights) for ranked in named]
         lowest = min(probabilities, default=0.0)
         candidates = [
@@ -437,7 +467,10 @@ class Linker:
             score = one.score + sum(weights.features[PLACE[name]] * value for name, value in extra.items())
             ranked.append(_Ranked(one, score, extra))
         ranked.sort(key=lambda one: (-one.score, one.found.concept.id))
-        return ranked
+        # "human FABP1" in a study of mice.
+        own = context.taxon_before.get(span.start)
+        named = [one for one in ranked if one.found.concept.taxon == own and one.found.agreement is not None]
+        return named if own is not None and named else ranked
 
     def _look_up_mention(self, text: str, type: str, long: str | None, embedded: str) -> tuple[_ScoredConcept, ...]:
         """The concepts of all forms of a mention, each with its best name.
@@ -762,6 +795,19 @@ def _designator(name: str) -> str:
     """The number or single letter at the end of a name; compounds that differ in it are different compounds."""
     last = (_RUN.findall(fold_name(name)) or [""])[-1]
     return last if len(last) == 1 or last.isdigit() else ""
+
+
+def _taxa_before(doc: Document, genes: Iterable[Span], species_ends: Mapping[int, str]) -> dict[int, str]:
+    """The taxon of the species mention that ends directly before each gene, by the gene's offset."""
+    taxa: dict[int, str] = {}
+    for gene in genes:
+        passage = doc.passage_at(gene.start)
+        taxon = species_ends.get(gene.start - 1)
+        if taxon is None or passage is None or gene.start == passage.offset:
+            continue
+        if passage.text[gene.start - passage.offset - 1] in " \u00a0-":
+            taxa[gene.start] = taxon
+    return taxa
 
 
 def _is_doubtful(found: _ScoredConcept, long: str | None) -> bool:

@@ -392,6 +392,8 @@ _GREEK_END = re.compile(r"(\S*[A-Za-z\d])[\s-]?(alpha|beta|gamma|delta|epsilon|[
 _ISOFORM = re.compile(r"^([^\s]*[^\W\d]+-?\d+)-?[A-Za-z]\d?$")
 _SPECIES_LETTER = re.compile(r"^(?:[Rr]h|[hmr])(?=[A-Z][A-Za-z0-9-]{2})")
 _KNOCK_OUT = re.compile(r"(?<=[\w])-?(?:KO|KD|null|\(?-/-\)?|\(?\+/-\)?)$")
+_DELETED = re.compile(r"^(?:[Δ∆]|[Dd]elta-?)(?=[a-z]{3}[A-Z])")
+_OXIDATION_STATE = re.compile(r"(?<=[a-z])\((?:I{1,3}|IV|VI?)\)$")
 # Cells that express a protein: "CD4+", "CD34(+)".
 _POSITIVE = re.compile(r"(?<=\w)(?:\+|\(\+\))$")
 _MICRO_RNA = re.compile(
@@ -487,6 +489,8 @@ def reduced_forms(text: str, type: str) -> Iterator[tuple[str, int]]:
         if high < len(words):
             yield " ".join(words[low:]), low
         yield " ".join(words[low:high]), low + len(words) - high
+    if type == "Chemical" and (element := _OXIDATION_STATE.sub("", text)) != text:
+        yield element, 1  # copper(II)
     if type == "Gene" and (greek := _LETTER_FOR_GREEK.sub(_spell_greek, text)) != text:
         yield greek, 1  # b-catenin
     if type == "Gene" and len(words) <= 2:
@@ -508,7 +512,7 @@ def _gene_of_symbol(symbol: str) -> Iterator[tuple[str, int]]:
         yield match[1], 1
     elif (match := _GREEK_END.fullmatch(symbol)) is not None:
         yield match[1] + fold_name(match[2])[0].upper(), 1
-    for pattern in (_SPECIES_LETTER, _KNOCK_OUT, _POSITIVE):  # hTERT, STAT3KO, CD4+
+    for pattern in (_SPECIES_LETTER, _KNOCK_OUT, _POSITIVE, _DELETED):  # hTERT, STAT3KO, CD4+, ΔphoP
         if (shorter := pattern.sub("", symbol)) != symbol:
             yield shorter, 1
 

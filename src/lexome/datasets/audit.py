@@ -69,7 +69,7 @@ def audit_splits(
     counts = {name: count_contents(docs) for name, docs in splits.items()}
     errors = find_errors(counts, positive=positive, labels=labels)
     shared = find_overlaps(splits)
-    warnings = [str(overlap) for overlap in shared]
+    warnings = [str(overlap) for overlap in shared] + warn_degenerate_splits(counts)
     for name, docs in splits.items():
         repeated = [id for id, count in Counter(doc.id for doc in docs).items() if count > 1]
         if repeated:
@@ -123,6 +123,20 @@ def find_errors(
                     f"the split {name} has the label {label!r} {number:,} times; expected one of {', '.join(labels)}"
                 )
     return errors
+
+
+def warn_degenerate_splits(counts: Mapping[str, Mapping[str, int]]) -> list[str]:
+    """Warnings about splits that lack what train has, or have one label only: scores there mean nothing."""
+    train = counts.get("train", {})
+    warnings = []
+    for name, content in counts.items():
+        for what in ("mentions", "relations", "labels"):
+            own, trained = ([kind for kind in count if kind.startswith(f"{what} ")] for count in (content, train))
+            if trained and not own:
+                warnings.append(f"{name} has no {what}, and train has {train[what]:,}")
+            elif what == "labels" and len(own) == 1 and len(trained) > 1:
+                warnings.append(f"every label of {name} is {own[0].removeprefix('labels ')!r}")
+    return warnings
 
 
 def find_overlaps(splits: DocumentsBySplit) -> tuple[Overlap, ...]:

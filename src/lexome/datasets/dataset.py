@@ -26,11 +26,11 @@ from lexome.datasets.audit import (
     texts_by_id,
 )
 from lexome.document import Document
-from lexome.errors import DataSetError, FormatError, UsageError
+from lexome.errors import BadDocument, DataSetError, FormatError, UsageError
 from lexome.formats import get_format, option_parameters, parse_options
 from lexome.formats import read as read_files
 from lexome.formats.streams import ARCHIVES, COMPRESSIONS, Source, is_archive, open_sources, uncompressed_name
-from lexome.formats.tally import Tally
+from lexome.formats.tally import OFFSET_REASONS, Tally
 
 if TYPE_CHECKING:
     from lexome.tasks.task import Task
@@ -141,6 +141,10 @@ def _fits(path: str, pattern: str) -> bool:
     return fnmatchcase(name, pattern) or fnmatchcase(name, f"*/{pattern}")
 
 
+# A wrong offset is an error: what training and test documents hold must not depend on repairs that nobody asked for.
+_STRICT = {"offsets": "strict"}
+
+
 def read_documents(located: Iterable[LocatedFile], files: Files, tally: Tally) -> Iterator[Document]:
     """The documents of the files, with the dataset's changes."""
     docs = _read(located, files, tally)
@@ -167,8 +171,7 @@ def _read(located: Iterable[LocatedFile], files: Files, tally: Tally) -> Iterato
         return
     format = get_format(reader)
     function = format.read_function()
-    # Documents with wrong offsets are left out: what training and test sets hold must not depend on repairs.
-    strict = {"offsets": "strict"} if "offsets" in option_parameters(function) else {}
+    strict = {name: value for name, value in _STRICT.items() if name in option_parameters(function)}
     options = parse_options(format, function, {**strict, **files.options})
     if format.grouped:
         yield from function(sources, tally=tally, **options)
@@ -689,6 +692,17 @@ def _any_format(
 ) -> Iterator[Document]:
     # Whoever reads the dataset counts the documents, so only notes are passed on.
     inner = Tally(tally.rejects_path)
-    yield from read_files(paths, format, tally=inner, **options)
+    strict = {name: value for name, value in _STRICT.items() if name not in options}
+    try:
+        yield from read_files(paths, format, tally=inner, options_if_supported=strict, **options)
+    except BadDocument as error:
+        if error.reason not in OFFSET_REASONS:
+            raise
+        raise DataSetError(
+            f"{error}. Correct the annotation, or train on a repaired copy: `lexome convert IN OUT --set "
+            "read.offsets=repair` counts what it moves and what it drops.",
+            code=error.code,
+            value=error.value,
+        ) from error
     for note, times in inner.notes.items():
         tally.note(note, times)

@@ -17,8 +17,9 @@ def write_splits(folder: Path, splits: Mapping[str, Any]) -> Path:
 
     UsageError where the folder has other documents: a run that was trained on those must not resume with these.
     """
-    if "train" not in splits:
-        message = f"splits has {', '.join(map(repr, splits)) or 'nothing'}; expected train, and dev and test if needed."
+    if not isinstance(splits, Mapping) or "train" not in splits:
+        has = ", ".join(map(repr, splits)) if isinstance(splits, Mapping) else f"a {type(splits).__name__}"
+        message = f'splits has {has or "nothing"}; expected train, and dev and test if needed: {{"train": ...}}.'
         raise UsageError(message, code="missing-split", value="train")
     for name, items in splits.items():
         content = b"".join(to_json(doc, all_keys=True) + b"\n" for doc in split_documents(name, items))

@@ -102,7 +102,8 @@ def _require_device(device: str) -> None:
         kind = torch.device(device).type
     except RuntimeError:
         kind = ""
-    if kind not in ("cpu", "cuda", "mps") or (kind == "cuda" and not torch.cuda.is_available()):
+    available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if not available.get(kind, False):
         message = f"device {device!r} is not available; expected cuda, cuda:1, ... or cpu. Leave --device out."
         raise UsageError(message, code="unknown-device", value=device)
 

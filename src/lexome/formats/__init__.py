@@ -26,6 +26,7 @@ from lexome.formats.streams import (
     COMPRESSIONS,
     HIDDEN_NOTE,
     Source,
+    describe_binary,
     empty_file,
     is_archive,
     open_sources,
@@ -267,9 +268,11 @@ def detect(source: Source) -> Format:
         return candidates[0]
     if not candidates:
         extensions = sorted({extension for format in FORMATS if format.reads for extension in format.extensions})
+        binary = describe_binary(source.head())
+        seen = "no format has this file extension" + (f", and the file is {binary.what}" if binary else "")
+        advice = binary.advice if binary else "Name the format with --from (in Python: format=)."
         raise UsageError(
-            f"{source.name}: no format has this file extension; expected one of {' '.join(extensions)}. "
-            "Name the format with --from (in Python: format=).",
+            f"{source.name}: {seen}; expected one of {' '.join(extensions)}. {advice}",
             code="unknown-extension",
             value=source.name,
         )
@@ -283,15 +286,19 @@ def detect(source: Source) -> Format:
     if pmids := find_pmids(re.sub(r"(?i)\A\W*pmids?\W*\n", "", head.decode(errors="replace"))):
         message = f"{source.name}: has {len(pmids):,} PMIDs and no text. {pmid_advice(pmids)}"
         raise FormatError(message, code="undetected-format", value=source.name)
-    shown, columns = head.decode(errors="replace")[:60], ""
+    shown, advice = head.decode(errors="replace")[:60], ""
+    if "json" in names and head.lstrip().startswith(b"["):
+        advice = (
+            " A list of records is read as JSON Lines, one record per line of a .jsonl file: `jq -c '.[]'` writes it."
+        )
     if "csv" in names:
-        columns = (
+        advice = (
             " The first row of a table must name its columns, separated by commas or semicolons (.tsv: tabs), one of "
             "them title, abstract or text; for another column, add --set text=COLUMN."
         )
     raise FormatError(
         f"{source.name}: the extension belongs to {names}, but the file begins with {shown!r}, which matches none of "
-        f"them. Name the format with --from (in Python: format=).{columns}",
+        f"them. Name the format with --from (in Python: format=).{advice}",
         code="undetected-format",
         value=source.name,
     )
@@ -332,6 +339,8 @@ _OWN_LINE = re.compile(rb'\s*\{"id":"(?:[^"\\]|\\.)*","passages":\[(?:\{"offset"
 _PUBTATOR = re.compile(rb"^[^\s|]+\|[a-z]\|", re.MULTILINE)
 _MEDLINE = re.compile(rb"(?:PMID|PMC |OWN |STAT|TI  )- |[A-Z][A-Z0-9][A-Z0-9 ]{2}- [^\n]*\n(?:[^\n]+\n)*?PMID- ")
 _RIS = re.compile(rb"TY  - [A-Z]")
+# A table of PMID, Title and Abstract is one of the user's own.
+_PUBMED_CSV = re.compile(rb'"?PMID"?,"?Title"?,"?Authors"?,"?Citation"?,(?!.*\babstract\b)', re.IGNORECASE)
 _HTML = re.compile(rb"\s*(?:<!--.{0,2000}?-->\s*)?<(?:!doctype\s+html|html)[\s>]", re.IGNORECASE | re.DOTALL)
 _TABBED_TAG = re.compile(rb"^\S+(?:\t\S+)*?\t(?:[BIOESLU]|[BIESLU]-\S+)\s*$")
 _TAG_COLUMN = re.compile(rb"^\S+(?:[\t ]\S+)*?[\t ](?:[BIOESLU]|[BIESLU]-\S+)\s*$")
@@ -381,7 +390,7 @@ _SNIFFERS: dict[str, Callable[[bytes], bool]] = {
     "mimic": lambda head: re.match(rb"(?=.*TEXT).*(ROW|NOTE)_ID", head, re.IGNORECASE) is not None,
     "ris": lambda head: _RIS.match(head.lstrip()) is not None,
     "html": lambda head: _HTML.match(head) is not None,
-    "pubmed-csv": lambda head: re.match(rb'"?PMID"?,"?Title"?,', head) is not None,
+    "pubmed-csv": lambda head: _PUBMED_CSV.match(head) is not None,
     "csv": lambda head: b"," in head or b";" in head,
     "tsv": lambda head: b"\t" in head or b"," in head,
     **dict.fromkeys(("brat", "hoc"), lambda head: False),
@@ -440,7 +449,7 @@ def write(
     The file is written atomically; .gz, .xz and .zst compress it. A document that the format cannot represent
     raises; if the tally has a rejects file, it goes there.
     """
-    path, docs = _nonempty(path), documents_of(docs)
+    path, docs = _as_path(path), documents_of(docs)
     chosen = writing_format(path, format)
     function = chosen.write_function()
     parsed = parse_options(chosen, function, options)
@@ -454,6 +463,9 @@ def write(
     if chosen.folder:
         function(docs, path, tally=tally, **parsed)
     elif str(path) == "-":
+        if chosen.binary and sys.stdout.isatty():
+            message = f"the format {chosen.name!r} is not text, and standard output is a terminal. Name a file."
+            raise UsageError(message, code="binary-to-terminal", value=chosen.name)
         function(docs, sys.stdout.buffer, tally=tally, **parsed)
         sys.stdout.buffer.flush()
     else:
@@ -485,10 +497,14 @@ def writing_format(path: Path, format: str | None) -> Format:
 
 def as_paths(paths: Paths) -> list[Path]:
     """One path or several as a list; UsageError for an empty one, which would be the current folder."""
-    return [_nonempty(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
+    several = isinstance(paths, Iterable) and not isinstance(paths, str | os.PathLike) and not hasattr(paths, "read")
+    return [_as_path(path) for path in (cast(Iterable[Any], paths) if several else [paths])]
 
 
-def _nonempty(path: str | Path) -> Path:
+def _as_path(path: object) -> Path:
+    if not isinstance(path, str | os.PathLike):
+        seen = "an open file" if hasattr(path, "read") else f"a {type(path).__name__}"
+        raise UsageError(f"{seen}; expected the path of a file or folder.", code="not-a-path", value=path)
     if path == "":
         raise UsageError("a path is empty; expected that of a file or folder.", code="empty-path", value=path)
     return Path(path)
@@ -510,12 +526,10 @@ def expand(paths: Iterable[str | Path], format: Format | None, tally: Tally) -> 
 def work_units(paths: Iterable[str | Path], format: str | None, tally: Tally) -> list[tuple[Path, ...]]:
     """The files under the paths in the smallest groups that can be read independently: mostly one by one.
 
-    The files of a grouped format, such as brat, are one unit.
+    The files of a grouped format, such as brat, are one unit, also among files of other formats.
     """
     chosen = get_format(format) if format is not None else None
-    files = expand(paths, chosen, tally)
-    group = chosen if chosen is not None else _common_grouped_format(files)
-    return [tuple(files)] if group is not None and group.grouped else [(file,) for file in files]
+    return [tuple(files) for _, files in _group_files(expand(paths, chosen, tally), chosen)]
 
 
 def _files_in_folder(folder: Path, format: Format | None, tally: Tally) -> list[Path]:
@@ -577,15 +591,32 @@ def _with_companions(path: Path, format: Format | None) -> list[Path]:
     return [path, *(file for file in companions if file != path and file.exists())]
 
 
-def _common_grouped_format(files: list[Path]) -> Format | None:
-    """The grouped format of all these files, if one of them can have no other."""
+def _group_files(files: list[Path], chosen: Format | None) -> list[tuple[Format | None, list[Path]]]:
+    """The files that are read together, each group with its grouped format; a file alone has none.
+
+    Of files whose format is not chosen, those belong to a grouped format that can have no other, and their companions.
+    """
+    if chosen is not None:
+        return [(chosen, files)] if chosen.grouped else [(None, [file]) for file in files]
+    format_of: dict[Path, Format] = {}
     for file in files:
         candidates = formats_by_extension(file.name)
         if len(candidates) == 1 and candidates[0].grouped:
-            group = candidates[0]
-            if all(_has_extension(other.name, group.extensions) for other in files):
-                return group
-    return None
+            format_of |= dict.fromkeys(_with_companions(file, None), candidates[0])
+    for format in dict.fromkeys(format_of.values()):
+        if all(_has_extension(file.name, format.extensions) for file in files):
+            return [(format, files)]
+    groups: list[tuple[Format | None, list[Path]]] = []
+    group_of: dict[str, list[Path]] = {}
+    for file in files:
+        found = format_of.get(file)
+        if found is not None and found.name in group_of:
+            group_of[found.name].append(file)
+            continue
+        groups.append((found, [file]))
+        if found is not None:
+            group_of[found.name] = groups[-1][1]
+    return groups
 
 
 class _FileReader:
@@ -602,13 +633,13 @@ class _FileReader:
 
     def read(self, files: list[Path]) -> Iterator[Document]:
         """The documents of all files."""
-        group = self.format if self.format is not None else _common_grouped_format(files)
-        if group is not None and group.grouped:
-            sources = (source for file in files for source in self._sources(file))
-            yield from self._until_broken(self._read_group(sources, group))
-            return
-        for file in files:
-            yield from self._until_broken(self._read_file(file))
+        for format, group in _group_files(files, self.format):
+            if format is not None:
+                sources = (source for file in group for source in self._sources(file))
+                yield from self._until_broken(self._read_group(sources, format))
+            else:
+                for file in group:
+                    yield from self._until_broken(self._read_file(file))
 
     def _reader(self, format: Format) -> Reader:
         if format.name not in self.readers:

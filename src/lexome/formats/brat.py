@@ -86,7 +86,10 @@ def _texts_with_annotations(sources: Iterable[Source], tally: Tally) -> Iterator
             del waiting[key]
             yield key, files.pop(".txt"), _join_standoff(files)
     for key, files in waiting.items():
-        yield key, files.pop(".txt", None), _join_standoff(files)
+        text = files.pop(".txt", None)
+        if not files:
+            tally.note("text without an annotation file (.ann), read as one without mentions")
+        yield key, text, _join_standoff(files)
 
 
 def _join_standoff(files: dict[str, bytes]) -> bytes:

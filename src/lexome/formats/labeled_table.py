@@ -107,31 +107,32 @@ def read_rows(
     header: str,
     tally: Tally,
     encoding: str = "utf-8",
-    part: str = "",
+    sheet: int = 1,
 ) -> Iterator[Document]:
-    """One document per row; `named` are the columns of text, label and id, and `part` follows the file name in ids."""
+    """One document per row; `named` are the columns of text, label and id, `sheet` the number of a workbook's sheet."""
     first = next(rows, None)
     if first is None:
         tally.note("empty table")
         return
+    name = source.name if sheet == 1 else f"{source.name}, sheet {sheet}"
     try:
         cells = first.cells(encoding)
         layout, has_header = _layout(cells, named, header)
     except BadDocument as error:
         raise FormatError(
-            f"{source.name}, line {first.line}: {error}", code=error.reason.replace("_", "-"), value=error.value
+            f"{name}, line {first.line}: {error}", code=error.reason.replace("_", "-"), value=error.value
         ) from None
     # Inside an archive ids begin with the folders too, because folds have the same file names.
     member = source.member
     file = (
         source.stem if member is None else uncompressed_name(printable_name(member)).rpartition(".")[0] or member
-    ) + part
+    ) + (f"-{sheet}" if sheet > 1 else "")
     for row in rows if has_header else chain((first,), rows):
         if has_header and row.raw == first.raw:
             tally.note("header repeated between rows")
             continue
         make = partial(_document, row, layout, file, encoding, tally)
-        yield from tally.accept(make, where=f"{source.name}, line {row.line}", raw=row.raw)
+        yield from tally.accept(make, where=f"{name}, line {row.line}", raw=row.raw)
 
 
 def _layout(cells: list[str], named: tuple[str, str, str], header: str) -> tuple[TableLayout, bool]:

@@ -195,8 +195,7 @@ def read_xlsx(
     empty = True
     for sheet, items in groupby(extract(source, "xlsx", tally), key=itemgetter(1)):
         empty = False
-        part = f"-{sheet + 1}" if sheet else ""
-        yield from read_rows(source, sheet_rows(items), (text, label, id), header=header, tally=tally, part=part)
+        yield from read_rows(source, sheet_rows(items), (text, label, id), header=header, tally=tally, sheet=sheet + 1)
     if empty:
         tally.note("empty table")
 

@@ -1,5 +1,6 @@
 """Plain text: one document per file, paragraph or line."""
 
+import re
 from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import BinaryIO, Literal
@@ -7,6 +8,10 @@ from typing import BinaryIO, Literal
 from lexome.document import Document
 from lexome.formats.streams import MAX_RECORD_BYTES, Source, decode, too_large
 from lexome.formats.tally import Tally, note_losses
+
+# What PubMed saves as "Abstract (text)": numbered citations, each with the line "PMID: 31900001" at its end.
+_PUBMED_CITATION = re.compile(rb"\s*1\. \S")
+_PUBMED_ID = re.compile(rb"^PMID: [0-9]+", re.MULTILINE)
 
 
 def read(
@@ -17,6 +22,8 @@ def read(
     The id of a whole file is its name; paragraphs and lines have their line number appended.
     """
     for line, raw in _pieces(source, per, tally):
+        if per == "file" and _PUBMED_CITATION.match(raw) and len(_PUBMED_ID.findall(raw)) > 1:
+            tally.note("text with several articles of PubMed read as one document: save them in the format PubMed")
         name = source.stem if per == "file" else f"{source.stem}-{line}"
         yield from tally.accept(
             partial(_document, name, raw, encoding), where=f"{source.name}, line {line}", id=name, raw=raw

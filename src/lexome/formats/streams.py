@@ -13,7 +13,7 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Container, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path, PurePosixPath
@@ -359,8 +359,7 @@ def _zip_members(path: Path, tally: Tally) -> Iterator[Source]:
                 if member.is_dir() or _is_skipped(member.filename, tally):
                     opened.close()
                     continue
-                # Some programs for Windows write backslashes between folders, against the standard.
-                inside = member.filename.replace("\\", "/")
+                inside = _member_name(member)
                 name = f"{path}!{inside}"
                 with opened, _decompress(opened, name) as content:
                     yield Source(name, content, member=inside)
@@ -370,6 +369,17 @@ def _zip_members(path: Path, tally: Tally) -> Iterator[Source]:
         # outside the file.
         message = f"{path}: not a readable zip file ({error}). Download it again, or unpack it first."
         raise FormatError(message, code="bad-archive", value=path) from error
+
+
+def _member_name(member: zipfile.ZipInfo) -> str:
+    """The path of a file in a zip archive, where the program that wrote it was not quite to the standard."""
+    name = member.filename
+    # Without this flag names should be in CP437, but macOS and Info-ZIP write UTF-8.
+    if not member.flag_bits & 0x800 and not name.isascii():
+        with suppress(UnicodeError):
+            name = name.encode("cp437").decode("utf-8")
+    # Some programs for Windows write backslashes between folders.
+    return name.replace("\\", "/")
 
 
 def _require_all_entries(path: Path, entries: int) -> None:
@@ -548,11 +558,13 @@ _ENCODINGS = frozenset(
     )
 )  # fmt: skip
 
+_OLD_OFFICE = "an old Office document (.doc, .xls or .ppt)"
+_ZIP = "a zip archive or an Office document (.docx, .xlsx)"
 _MAGIC = (
     (b"%PDF-", "a PDF", "pdf"),
     (b"{\\rtf", "an RTF document", None),
-    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an old Office document (.doc, .xls or .ppt)", None),
-    (b"PK\x03\x04", "a zip archive or an Office document (.docx, .xlsx)", None),
+    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", _OLD_OFFICE, None),
+    (b"PK\x03\x04", _ZIP, None),
     (b"\x1f\x8b", "gzip-compressed", None),
     (b"\x28\xb5\x2f\xfd", "zstd-compressed", None),
     (b"\xfd7zXZ\x00", "xz-compressed", None),
@@ -589,13 +601,29 @@ def web_encoding(label: str) -> str | None:
     return name if name in _ENCODINGS else None
 
 
-def describe_binary(head: bytes) -> tuple[str, str | None] | None:
-    """The kind of a file that is not text, by its first bytes, and the format that reads it; None for text."""
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """The kind of a file that is not text, and the format that reads it, if one does."""
+
+    what: str
+    format: str | None = None
+
+    @property
+    def advice(self) -> str:
+        """What to do with the file."""
+        if self.what == _OLD_OFFICE:
+            return "Open it in Word, Excel or LibreOffice, and save it as .docx, .xlsx or PDF."
+        format = "docx or --from xlsx" if self.what == _ZIP else self.format
+        return f"Read it with --from {format} (in Python: format=)." if format else "Convert it to text first."
+
+
+def describe_binary(head: bytes) -> Binary | None:
+    """The kind of a file that is not text, by its first bytes; None for text."""
     for magic, what, format in _MAGIC:
         if head.startswith(magic) and not (magic == b"BZh" and head[3:4] not in b"123456789"):
-            return what, format
+            return Binary(what, format)
     if head[257:262] == b"ustar":
-        return "a tar archive", None
+        return Binary("a tar archive")
     sample = head[:4096]
     if utf16_of(head) is not None or len(_CONTROLS.findall(sample)) <= max(2, len(sample) // 100):
         return None
@@ -603,8 +631,8 @@ def describe_binary(head: bytes) -> tuple[str, str | None] | None:
         # Some text has control characters; what is binary is hardly ever valid UTF-8.
         codecs.utf_8_decode(sample, "strict", False)
     except UnicodeDecodeError:
-        return "binary", None
-    return ("binary", None) if sample.count(0) > len(sample) // 2 else None
+        return Binary("binary")
+    return Binary("binary") if sample.count(0) > len(sample) // 2 else None
 
 
 def utf16_of(head: bytes) -> str | None:
@@ -621,16 +649,13 @@ def utf16_of(head: bytes) -> str | None:
 
 def require_text(source: Source, format: str) -> None:
     """FormatError that names what the file is, if it is not text."""
-    found = describe_binary(source.head())
-    if found is None:
+    binary = describe_binary(source.head())
+    if binary is None:
         return
-    what, reader = found
-    suffix = "docx or --from xlsx" if what.startswith("a zip") else reader
-    advice = f"Read it with --from {suffix} (in Python: format=)." if suffix else "Convert it to text first."
     raise FormatError(
-        f"{source.name}: the file is {what}, not text, which the format {format!r} is made of. {advice}",
+        f"{source.name}: the file is {binary.what}, not text, which the format {format!r} is made of. {binary.advice}",
         code="not-text",
-        value=what,
+        value=binary.what,
     )
 
 

@@ -325,6 +325,8 @@ def _matches(passages: Sequence[Passage], parts: tuple[Range, ...], text: str) -
 # The option `offsets` of readers: what is done with annotations that do not match their text
 
 Offsets = Literal["keep", "strict", "repair"]
+# Reasons of documents with mentions whose offsets do not fit the text.
+OFFSET_REASONS = ("offset_mismatch", "bad_offset")
 Make = Callable[[tuple[Span, ...], tuple[Relation, ...], tuple[Attribute, ...]], Document]
 
 # Of fewer mentions than this, more than half may fail by chance.
@@ -347,7 +349,7 @@ def settle(
     try:
         return make(spans, relations, attributes)
     except DocumentError as error:
-        if offsets == "strict" or error.reason not in ("offset_mismatch", "bad_offset", "unknown_target"):
+        if offsets == "strict" or error.reason not in (*OFFSET_REASONS, "unknown_target"):
             raise
         failure = error
     kept, dropped = _matching(make((), (), ()), spans, failure, tally)

@@ -8,7 +8,7 @@ from typing import Literal, cast, get_args
 from lexome.concepts.abbreviations import find_abbreviations
 from lexome.document import Attribute, Document, Relation, Span, as_names, numbered_ids
 from lexome.errors import UsageError, did_you_mean
-from lexome.infer.boundary_rules import apply_boundaries, apply_glued_alleles
+from lexome.infer.boundary_rules import apply_boundaries, apply_glued_alleles, join_chemicals
 from lexome.infer.name_rules import apply_name_forms
 from lexome.infer.rules import (
     RULES,
@@ -367,6 +367,12 @@ def refine_document(
     return Refined(_with_marks(result, rules) if rules else result, reasons)
 
 
+# Hyphens, minus signs and spaces of publishers, each as the character that rules and lexicon know: "COVID‑19".
+PLAIN = dict.fromkeys(map(ord, "\u2010\u2011\u2012\u2013\u2212"), "-") | dict.fromkeys(
+    map(ord, "\u00a0\u2009\u202f"), " "
+)
+
+
 def apply_rules(
     text: str,
     mentions: Sequence[Mention],
@@ -381,9 +387,10 @@ def apply_rules(
     With `resolve`, one type per place is kept. `definitions` are the abbreviations that the text defines.
     """
     drops: list[Drop] = []
+    text = text if text.isascii() else text.translate(PLAIN)
     current = list(mentions)
     if "boundaries" in rules:
-        current = list(apply_boundaries(text, current, drops))
+        current = join_chemicals(text, list(apply_boundaries(text, current, drops)), drops)
         if "Gene" in types:
             current = apply_glued_alleles(text, current, drops)
     if "cell-lines" in rules and "CellLine" in types:

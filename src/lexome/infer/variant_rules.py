@@ -198,18 +198,22 @@ DELETED = re.compile(r"\ddel")
 # active there.
 NOT_VARIANTS = re.compile(
     r"D\d{1,2}S\d{1,5}|\d{3,6}[a-z]?|t ?\(\d.*|mutations?|substitutions?|variants?|polymorphisms?|[Cc]odon \d{1,4}"
-    r"|cg\d{8}|[A-Z]{7,}",
+    r"|cg\d{8}|[A-Z]{7,}|(?:m\d|t6|i6)[ACGU]\d{0,3}|N\d-methyl\w+",
     re.DOTALL,
 )
-_RESIDUE = rf"(?:p(?:hospho)?-?)?(?:(?:{AMINO_3})[- ]?\(?\d{{1,4}}\)?|[STY]\d{{1,4}})"
+_WORDS = "(?:ser|threon|tyros|lys)ine"
+_RESIDUE = (
+    rf"(?:p(?:hospho)?-?)?(?:(?:{AMINO_3})[- ]?\(?\d{{1,4}}\)?|[STY]\d{{1,4}}"
+    rf"|(?:{_WORDS})s?(?: residues?)?(?: at)?(?: position)?[ -]?\d{{1,4}})"
+)
 RESIDUES = re.compile(rf"{_RESIDUE}(?:(?:, | and |, and |/){_RESIDUE})*")
 RESIDUE_CUES = re.compile(
-    r"phospho|residue|catalytic|disul(?:f|ph)id|active[- ]site|acetylat|ubiquit|interface", re.IGNORECASE
+    r"phospho|residue|catalytic|disul(?:f|ph)id|active[- ]site|acetylat|methylat|ubiquit|interface", re.IGNORECASE
 )
 # What a model's mention may have beyond the notation itself.
 EXTRA_WORDS = re.compile(
-    r"[\s,;:/-]*(?:amino acids?|transitions?|transversions?|mutations?|alleles?|genotypes?|variants?|[ACGT])?"
-    r"[\s,;:/()-]*"
+    r"[\s,;:/-]*(?:amino acids?|transitions?|transversions?|mutations?|alleles?|genotypes?|variants?"
+    r"|[ACGT](?:/[ACGT])?)?[\s,;:/()-]*"
 )
 # After the gene in a mention that goes too far: "KRAS G12D mutation".
 AFTER_VARIANT = re.compile(r"[\s-]*(?:mutations?|mutants?|variants?|alleles?|proteins?|gene)?\Z", re.IGNORECASE)

@@ -21,7 +21,7 @@ from pydantic_core import SchemaValidator
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from lexome.document import Document
+from lexome.document import Document, shorten
 from lexome.errors import DocumentError
 from lexome.formats import BY_NAME, Tally, detect, detect_by_content, get_format, option_parameters
 from lexome.formats.jsonl import to_json
@@ -47,6 +47,8 @@ OFFICE_FORMATS = {"pdf": b"%PDF-", "docx": b"word/document.xml", "xlsx": b"xl/wo
 _DEFAULT_TYPES = ("", "application/x-www-form-urlencoded", "application/octet-stream")
 # A body may have millions of errors, and pydantic's description of each takes a kilobyte.
 MAX_ERRORS = 1000
+# Notes on reading a body: a file has as many as it has unknown columns, and proxies limit headers to some kB.
+MAX_NOTES, MAX_NOTE, MAX_HEADER_NOTES = 50, 200, 10
 
 BodyModel = TypeVar("BodyModel", bound=BaseModel)
 MakeDocument = Callable[[str], Document]
@@ -102,9 +104,19 @@ def _too_large(size: str, limits: Limits) -> RequestError:
 
 
 def parse_documents(
-    body: bytes, limits: Limits, *, format: str | None, name: str | None, content_type: str, make: MakeDocument
+    body: bytes,
+    limits: Limits,
+    *,
+    format: str | None,
+    name: str | None,
+    content_type: str,
+    make: MakeDocument,
+    tally: Tally,
 ) -> list[Document]:
-    """The documents of a body in `format`, or in that of a file called `name`, or else in a detected one."""
+    """The documents of a body in `format`, or in that of a file called `name`, or else in a detected one.
+
+    `tally` counts what reading drops or changes.
+    """
     content_type = content_type.partition(";")[0].strip().lower()
     # A response of ours that was saved and is sent again.
     saved = body.startswith(b'{"documents":[')
@@ -140,8 +152,9 @@ def parse_documents(
         reason = "may decompress to any size" if chosen.name in COMPRESSED_FORMATS else "consists of several files"
         message = f"the format {chosen.name!r} {reason} and is not accepted. Send jsonl, bioc-xml or another."
         raise RequestError(415, message)
-    tally = Tally()
-    return check_limits(chosen.read_function()(prepare_text(source, chosen, tally, ()), tally=tally), limits)
+    docs = check_limits(chosen.read_function()(prepare_text(source, chosen, tally, ()), tally=tally), limits)
+    # A text without a name has the id that it has in JSON.
+    return docs if name else [replace(doc, id=TEXT_ID) if doc.id == source.stem else doc for doc in docs]
 
 
 def office_format(body: bytes) -> str | None:
@@ -290,6 +303,11 @@ def media_type(format: str) -> str:
     return "application/zip" if get_format(format).folder else _MEDIA_TYPES.get(format, "text/plain; charset=utf-8")
 
 
+def reading_notes(tally: Tally) -> list[str]:
+    """What reading a body dropped or changed, with the number of times."""
+    return [f"{times:,} {shorten(note, MAX_NOTE)}" for note, times in tally.notes.most_common(MAX_NOTES)]
+
+
 def document_response(
     docs: Sequence[Document],
     format: str,
@@ -301,8 +319,8 @@ def document_response(
 ) -> Response:
     """The documents in a format, as a download unless it is JSON; BadDocument if the format cannot represent one.
 
-    JSON has the description of `concepts` and the `notes` beside the documents; other formats, preferred names by
-    `naming`. `table` is that of formats that are tables.
+    JSON has the description of `concepts` and the `notes` beside the documents; other formats have preferred names by
+    `naming`, and the notes in a header. `table` is that of formats that are tables.
     """
     if format == JSON:
         return Response(
@@ -318,6 +336,8 @@ def document_response(
     extension = ".zip" if get_format(format).folder else get_format(format).extensions[0]
     # A download, never rendered: an HTML response has text of strangers, and this origin may have a user's token.
     headers = {"content-disposition": f'attachment; filename="annotations{extension}"'}
+    if notes:
+        headers["lexome-notes"] = json.dumps(notes[:MAX_HEADER_NOTES])
     return Response(write_format(docs, format, naming, table=table), media_type=media_type(format), headers=headers)
 
 

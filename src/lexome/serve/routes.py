@@ -11,6 +11,7 @@ from starlette.responses import JSONResponse, Response
 
 from lexome.document import Document, Question
 from lexome.errors import UsageError
+from lexome.formats import Tally
 from lexome.formats.mention_table import Table
 from lexome.infer.annotation import describe_concerns
 from lexome.search.ask import AskResult, hedge
@@ -30,6 +31,7 @@ from lexome.serve.payloads import (
     parse_documents,
     parse_json,
     read_body,
+    reading_notes,
     takes_process,
 )
 from lexome.serve.queue import text_length
@@ -118,10 +120,13 @@ async def annotate(
         raise UsageError(f"to={to[:60]!r} is not an output format; expected one of {', '.join(output_formats())}.")
     body = await read_body(request, service.limits)
     content_type = request.headers.get("content-type", "")
+    tally = Tally()
 
     def parse() -> list[Document]:
         make = service.annotator.document
-        return parse_documents(body, service.limits, format=from_, name=name, content_type=content_type, make=make)
+        return parse_documents(
+            body, service.limits, format=from_, name=name, content_type=content_type, make=make, tally=tally
+        )
 
     async def work() -> Response:
         may_be_json = name is None and from_ in (None, JSON)
@@ -142,7 +147,7 @@ async def annotate(
 
         def write() -> Response:
             # Where nothing is predicted, it does not matter what the text is like.
-            notes = describe_concerns(docs) if to == JSON and types != "" else []
+            notes = (describe_concerns(docs) if to == JSON and types != "" else []) + reading_notes(tally)
             described = service.describe_concepts(annotated) if to == JSON else {}
             return document_response(
                 annotated, to, described, naming=service.annotator.concepts, table=table, notes=notes

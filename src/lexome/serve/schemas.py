@@ -30,7 +30,10 @@ class Annotated(BaseModel):
 
     documents: list[Document]
     concepts: dict[str, ConceptPage]
-    notes: list[str] = Field(description="Which texts do not look English, are very short, or are PMIDs only.")
+    notes: list[str] = Field(
+        description="Which texts do not look English, are very short, or are PMIDs only; and what reading the body "
+        "dropped or changed, with its count."
+    )
 
 
 class About(BaseModel):

@@ -50,6 +50,7 @@ def test_other_documents_are_another_run(start: Path, tmp_path: Path) -> None:
     ("splits", "code", "value"),
     [
         ({"dev": []}, "missing-split", "train"),
+        ([{"text": "a"}], "missing-split", "train"),
         ({"train": []}, "empty-split", "train"),
         ({"train": "a text"}, "not-documents", "a text"),
         ({"train": ["a text"]}, "not-a-document", 1),

@@ -141,6 +141,19 @@ def test_what_is_in_test_is_not_learned_however_the_splits_are_made(
     assert parts.notes["document of train skipped: it is in dev or test"] > 0
 
 
+def test_what_reading_ignores_is_noted(start: Path, tmp_path: Path) -> None:
+    for split in ("train", "dev"):
+        (tmp_path / split).mkdir()
+        (tmp_path / split / "a.txt").write_text(f"the gene TP53 of {split} is seen .")
+        (tmp_path / split / "a.ann").write_text("T1\tGene 9 13\tTP53\nX garbage\n")
+    (tmp_path / "train" / "b.txt").write_text("its annotations are missing .")
+    recipe = recipe_of(start, tmp_path, tmp_path / "out", {"kind": "ner"})
+    with context_of(recipe) as context:
+        notes = context.data.splits(None).notes
+    assert notes["unknown line ignored"] == 2
+    assert notes["text without an annotation file (.ann), read as one without mentions"] == 1
+
+
 def test_a_fold_without_positives_is_told(start: Path, tmp_path: Path) -> None:
     docs = relation_documents(6)
     folder = write_splits(tmp_path / "data", train=docs[:4], dev=[docs[1], docs[2]])

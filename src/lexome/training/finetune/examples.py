@@ -16,7 +16,7 @@ from lexome.corpus.sentences import with_sentences
 from lexome.corpus.shards import open_shards
 from lexome.corpus.vocab.tokenizers import TOKENIZER_FILE, load_tokenizer, special_token_template, tokenizer_sha256
 from lexome.datasets import DataSet, find, folder
-from lexome.datasets.audit import count_contents, find_overlaps
+from lexome.datasets.audit import count_contents, find_overlaps, warn_degenerate_splits
 from lexome.datasets.dataset import assign_folds, split_off
 from lexome.document import Document, Span
 from lexome.errors import DataSetError, UsageError, did_you_mean
@@ -436,8 +436,8 @@ class Split:
 class Splits:
     """The splits of one run, and warnings about them.
 
-    `notes` counts annotations of train and dev that could not be encoded; `unlabeled` are examples that only teachers
-    label.
+    `notes` counts what was changed or dropped when documents were read, and annotations of train and dev that could not
+    be encoded; `unlabeled` are examples that only teachers label.
     """
 
     train: Split
@@ -525,7 +525,8 @@ class TaskData:
         splits = {name: self._split(docs, labeled=name == TRAIN) for name, docs in self._documents(fold).items()}
         self._check({name: split for name, split in splits.items() if name != TEST})
         docs = {name: split.docs for name, split in splits.items()}
-        warnings = [*map(str, find_overlaps(docs)), *warn_degenerate_splits(docs)]
+        contents = {name: count_contents(split) for name, split in docs.items()}
+        warnings = [*map(str, find_overlaps(docs)), *warn_degenerate_splits(contents)]
         if self.task.loss == "binary" and not self.explicit_several:
             warnings += warn_unlabeled(docs[TRAIN])
         where = "" if fold is None else f"fold {fold}: "
@@ -551,7 +552,7 @@ class TaskData:
         for source in self.sources:
             tally = Tally()
             name = source.card.name
-            splits = source.resolve_overlap(self._source_splits(source, fold), self.data.overlap, tally)
+            splits = source.resolve_overlap(self._source_splits(source, fold, tally), self.data.overlap, tally)
             splits = rename_splits(splits, self.data.rename.get(name, {}), name)
             self.task.notes.update(tally.notes)
             types.update(span.type for docs in splits.values() for doc in docs for span in doc.spans)
@@ -562,9 +563,9 @@ class TaskData:
         require_known_types(self.explicit_types, types)
         return documents
 
-    def _source_splits(self, source: DataSet, fold: int | None) -> dict[str, list[Document]]:
+    def _source_splits(self, source: DataSet, fold: int | None, tally: Tally) -> dict[str, list[Document]]:
         """One source's documents for train, dev and test. A fold's own dev is used where the recipe has no other."""
-        options: dict[str, Any] = {"partial": True, "dev_fraction": self.data.dev_fraction}
+        options: dict[str, Any] = {"partial": True, "dev_fraction": self.data.dev_fraction, "tally": tally}
         if fold is None:
             return self._named_splits(source, source.splits(**options))
         folds = self.folds
@@ -575,7 +576,7 @@ class TaskData:
                 return {name: splits[name] for name in (TRAIN, DEV, TEST)}
             rest, test = [*splits[TRAIN], *splits.get(DEV, ())], splits[TEST]
         else:
-            docs = [doc for name in self.data.train for doc in source.split(name)]
+            docs = [doc for name in self.data.train for doc in source.split(name, tally=tally)]
             numbers = assign_folds(docs, folds=folds.count, seed=folds.seed)
             rest = [doc for doc, number in zip(docs, numbers, strict=True) if number != fold]
             test = [doc for doc, number in zip(docs, numbers, strict=True) if number == fold]
@@ -723,19 +724,3 @@ def warn_collapsed(predicted: Path, gold: Split, scores: Mapping[str, Any], metr
     if metric is not None and scores.get(metric) == 0:
         return f"the model has learned nothing that is scored: {metric} on dev is 0"
     return None
-
-
-def warn_degenerate_splits(docs: dict[str, list[Document]]) -> list[str]:
-    """Warnings about splits that cannot be scored meaningfully: without annotations of the task, or with one label."""
-    contents = {name: count_contents(split) for name, split in docs.items()}
-    warnings = []
-    for name, content in contents.items():
-        for what in ("mentions", "relations", "labels"):
-            own, trained = (
-                [kind for kind in counts if kind.startswith(f"{what} ")] for counts in (content, contents[TRAIN])
-            )
-            if trained and not own:
-                warnings.append(f"{name} has no {what}, and train has {contents[TRAIN][what]:,}")
-            elif what == "labels" and len(own) == 1 and len(trained) > 1:
-                warnings.append(f"every label of {name} is {own[0].removeprefix('labels ')!r}")
-    return warnings

@@ -90,6 +90,11 @@ def test_other_columns_are_attributes_and_columns_of_a_table_again(tmp_path: Pat
     assert tally.notes["attribute 'Batch' not written"] == 1
 
 
+def test_the_delimiter_that_the_first_line_declares_is_used(tmp_path: Path) -> None:
+    path = tmp_path / "names.csv"
+    assert [row[1] for row in rows(path, "sep=;\nname;type\nzorb, 1,2-blick;Chemical\n")] == ["zorb, 1,2-blick"]
+
+
 def test_an_excel_file_has_a_table_on_each_sheet(tmp_path: Path) -> None:
     openpyxl = pytest.importorskip("openpyxl", reason="openpyxl is not installed")
     workbook = openpyxl.Workbook()

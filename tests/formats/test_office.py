@@ -176,12 +176,26 @@ def test_a_sheet_is_read_as_a_table_is(tmp_path: Path) -> None:
     ]
 
 
-def test_a_sheet_with_other_columns_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("legend_first", [True, False])
+def test_a_sheet_with_other_columns_is_skipped_and_noted(tmp_path: Path, legend_first: bool) -> None:
     workbook = openpyxl.Workbook()
-    workbook.active.append(["text"])
-    workbook.create_sheet("more").append(["Another", "table"])
+    sheets = [workbook.active, workbook.create_sheet("more")]
+    legend, texts = sheets if legend_first else reversed(sheets)
+    legend.append(["Another", "table"])
+    texts.append(["text"])
+    texts.append(["BRCA1"])
     workbook.save(tmp_path / "a.xlsx")
-    with raises(FormatError, code="unknown-columns", mentions="sheet 2"):
+    tally = lexome.Tally()
+    assert [doc.text for doc in lexome.read(tmp_path / "a.xlsx", tally=tally)] == ["BRCA1"]
+    assert [note for note in tally.notes if f"sheet {1 if legend_first else 2} skipped" in note]
+
+
+def test_the_first_sheet_is_named_if_no_sheet_has_texts(tmp_path: Path) -> None:
+    workbook = openpyxl.Workbook()
+    workbook.active.append(["Another", "table"])
+    workbook.create_sheet("more").append(["One", "more"])
+    workbook.save(tmp_path / "a.xlsx")
+    with raises(FormatError, code="unknown-columns", mentions="Another"):
         list(lexome.read(tmp_path / "a.xlsx"))
 
 

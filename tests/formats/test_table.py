@@ -52,6 +52,13 @@ def test_a_csv_of_excel_may_have_semicolons() -> None:
     assert plain(docs) == [("7", "A zorb\nIt wobbles, often, and falls.", ())]
 
 
+@pytest.mark.parametrize("first", ["sep=;", "SEP=;\r", "\ufeffsep=;", '"sep=;"'])
+def test_the_delimiter_that_the_first_line_declares_is_used(first: str) -> None:
+    assert plain(read_text(f"{first}\npmid;text\n7;A zorb, a blick\n", "made/list.csv")) == [
+        ("7", "A zorb, a blick", ())
+    ]
+
+
 def test_an_index_that_only_counts_follows_the_files_name() -> None:
     assert read_text("index\tsentence\tlabel\n0\tA zorb.\t1\n")[0].id == "train-0"
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 from lexome.document import Document, lay_out, shorten
 from lexome.errors import BadDocument, FormatError
-from lexome.formats.rows import TableRow, csv_rows, tsv_rows
+from lexome.formats.rows import TableRow, csv_rows, split_separator, tsv_rows
 from lexome.formats.streams import Source, printable_name, uncompressed_name
 from lexome.formats.tally import Tally
 from lexome.metadata import Metadata
@@ -88,11 +88,12 @@ def read(
     text, except in a cell that a CSV writer must have quoted (it has doubled quotes or a tab inside). quotes="csv" also
     allows line breaks in quoted cells; it is implied if the whole first row is quoted.
     """
-    head = source.head().lstrip(b"\r\n").split(b"\n", 1)[0]
+    declared, head = split_separator(source.head())
+    head = head.split(b"\n", 1)[0]
     is_csv_file = source.extension == ".csv"
     # Excel writes semicolons where the comma is the decimal mark.
-    delimiter = ";" if is_csv_file and head.count(b";") > head.count(b",") else ","
-    commas = delimiter.encode() in head if is_csv_file else b"\t" not in head
+    delimiter = declared or (";" if is_csv_file and head.count(b";") > head.count(b",") else ",")
+    commas = bool(declared) or (delimiter.encode() in head if is_csv_file else b"\t" not in head)
     all_quoted = re.fullmatch(rb'".*"\r?', head, re.DOTALL) is not None
     is_csv = commas or all_quoted or quotes == "csv"
     rows = csv_rows(source, delimiter if commas else "\t") if is_csv else tsv_rows(source)

@@ -18,7 +18,7 @@ from lexome.document import Attribute, Document, Passage, Span, shorten
 from lexome.errors import BadDocument, FormatError
 from lexome.formats.concept_ids import parse_ids
 from lexome.formats.mention_table import COLUMNS
-from lexome.formats.rows import TableRow, csv_rows, tsv_rows
+from lexome.formats.rows import TableRow, csv_rows, split_separator, tsv_rows
 from lexome.formats.streams import Source, as_utf8, require_text
 from lexome.formats.tally import Tally
 from lexome.metadata import Metadata
@@ -151,7 +151,10 @@ def unquote_cell(cell: str) -> str:
 
 def _delimiter(source: Source) -> str:
     """The delimiter of the cells of a text file; "" if each line is one name."""
-    lines = (line for line in source.head().decode(errors="replace").lstrip("\ufeff").splitlines() if line.strip())
+    declared, head = split_separator(source.head())
+    if declared:
+        return declared
+    lines = (line for line in head.decode(errors="replace").splitlines() if line.strip())
     first = next((line for line in lines if not line.startswith(("# ", "##"))), "")
     if "\t" in first:
         return "\t"

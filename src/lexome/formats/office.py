@@ -191,12 +191,25 @@ def read_xlsx(
     id: str = "",
     header: Literal["auto", "yes", "no"] = "auto",
 ) -> Iterator[Document]:
-    """One document per row of each sheet; columns are recognized and named as in csv."""
-    empty = True
+    """One document per row of each sheet; columns are recognized and named as in csv.
+
+    A sheet with other columns, such as a legend, is skipped if another sheet has texts.
+    """
+    sheets, skipped = 0, list[tuple[int, FormatError]]()
     for sheet, items in groupby(extract(source, "xlsx", tally), key=itemgetter(1)):
-        empty = False
-        yield from read_rows(source, sheet_rows(items), (text, label, id), header=header, tally=tally, sheet=sheet + 1)
-    if empty:
+        sheets += 1
+        rows = read_rows(source, sheet_rows(items), (text, label, id), header=header, tally=tally, sheet=sheet + 1)
+        try:
+            yield from rows
+        except FormatError as error:
+            if error.code != "unknown-columns":
+                raise
+            skipped.append((sheet + 1, error))
+    if skipped and len(skipped) == sheets:
+        raise skipped[0][1]
+    for number, _ in skipped:
+        tally.note(f"sheet {number} skipped: it has no column of texts")
+    if not sheets:
         tally.note("empty table")
 
 

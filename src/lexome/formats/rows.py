@@ -55,8 +55,21 @@ def tsv_rows(source: Source) -> Iterator[TableRow]:
             yield TableRow(number, raw)
 
 
+# The first line that Excel understands in a CSV file: "sep=;".
+_SEPARATOR = re.compile(rb'"?sep=(.)"?\r?\n?', re.IGNORECASE)
+
+
+def split_separator(head: bytes) -> tuple[str, bytes]:
+    """The delimiter that a first line such as `sep=;` declares, or "", and the head without that line."""
+    head = head.removeprefix(BOM_UTF8).lstrip(b"\r\n")
+    match = _SEPARATOR.match(head)
+    if match is None or (match.end() < len(head) and not match[0].endswith(b"\n")):
+        return "", head
+    return match[1].decode("latin-1"), head[match.end() :]
+
+
 def csv_rows(source: Source, delimiter: str = ",") -> Iterator[TableRow]:
-    """The non-blank rows of a CSV file; quoted cells may contain line breaks."""
+    """The non-blank rows of a CSV file without a first line such as `sep=;`; quoted cells may contain line breaks."""
     # The limit is process-wide, so it is only ever raised.
     csv.field_size_limit(max(csv.field_size_limit(), MAX_CELL_BYTES))
     lines = _Lines(source)
@@ -71,6 +84,8 @@ def csv_rows(source: Source, delimiter: str = ",") -> Iterator[TableRow]:
             continue
         if cells is None:
             return
+        if first_line == 1 and _SEPARATOR.fullmatch(lines.raw()):
+            continue
         if len(cells) > 1 or "".join(cells).strip():
             yield TableRow(first_line, lines.raw(), tuple(cells))
 

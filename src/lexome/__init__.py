@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from lexome.training.finetune.stage import Finetuned
     from lexome.training.pretrain import Pretrained
 
-# onnxruntime sends facts about the machine and the model to its makers, from 1.29 on by default, unless this is set
-# before it is first imported. Texts may be patients': nothing leaves the machine that the user did not send.
+# From 1.29 on, onnxruntime sends telemetry about the machine and the model by default, unless this is set before it is
+# first imported. Texts may be patients': nothing leaves the machine that the user did not send.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 __version__ = "0.1.0"
@@ -59,11 +59,11 @@ def load(
 
     A folder is one that `lexome export` wrote, a Hugging Face token classifier with its ONNX file, or the name of a
     model, such as "default". Several models are applied to each document in turn: mentions first, then relations,
-    classes and answers. With `relations`, the model called relations, which `lexome models` lists, is one of them.
+    classes and answers. With `relations`, the model "relations" of `lexome models` is one of them.
     `threads` is the number of threads, by default that of the usable cores. With `device`, "cuda" or "cpu", NER models
     run with torch there; `annotate` then reads many documents at a time.
 
-    Mentions are linked to concepts unless `link` is false. `terms` are dictionaries of yours (tables, OBO files, or
+    Mentions are linked to concepts unless `link` is false. `terms` are your own dictionaries (tables, OBO files, or
     indexes of `lexome build-terms`) that take precedence over the bundled one; with `find`, their names are also found
     in text, as mentions of their types.
     """
@@ -159,7 +159,7 @@ def finetune(
     from lexome.recipe.finetune import SPLITS, FinetuneRecipe
 
     if splits is not None:
-        # The recipe's own folder is the one below `out`, which another key may override.
+        # A placeholder: the folder is inside `out`, which is known only after all overrides are applied.
         overrides = {**(overrides or {}), "data.folder": SPLITS, "data.sets": None}
     checked = of(recipe, FinetuneRecipe, overrides=overrides)
     if splits is not None:

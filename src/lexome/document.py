@@ -75,8 +75,8 @@ class Passage:
 class Span:
     """A mention: its document ranges, their text, an entity type and the concepts it refers to.
 
-    Most spans have one part. A discontinuous span has several, in reading order, and its text is theirs joined
-    by a space: in "left and right ventricle", "left ventricle" has two parts.
+    Most spans have one part. A discontinuous span has several, in reading order, and its text joins theirs with
+    spaces: in "left and right ventricle", "left ventricle" has two parts.
     `concepts` are CURIEs such as mesh:D001943 or NCBIGene:672.
     """
 
@@ -209,7 +209,7 @@ class Question:
 class Document:
     """A text with its annotations and metadata.
 
-    `label_scores` are the probabilities of predicted labels, in the order of `labels`; empty for annotated ones.
+    `label_scores` are the probabilities of predicted labels, in the order of `labels`; empty for annotated labels.
     """
 
     id: str
@@ -253,7 +253,7 @@ class Document:
 
     @classmethod
     def from_text(cls, text: str, *, id: str = "text") -> "Document":
-        """A document of one passage, or of none for an empty text.
+        """A document with the text as its only passage, or without passages if the text is empty.
 
         >>> Document.from_text("BRCA1 binds RAD51.", id="a").text
         'BRCA1 binds RAD51.'
@@ -272,7 +272,7 @@ class Document:
 
     @property
     def concepts(self) -> dict[str, tuple[Span, ...]]:
-        """The concepts of the document's mentions, in the order of the text, each with its mentions."""
+        """The document's concepts in order of first mention, each with its mentions."""
         mentions: dict[str, list[Span]] = {}
         for span in sorted(self.spans, key=lambda span: span.start):
             for concept in dict.fromkeys(span.concepts):
@@ -308,7 +308,7 @@ class Document:
         return self.passages[index]
 
     def to_dict(self) -> dict[str, Any]:
-        """The document as JSON Lines has it: dictionaries, lists and plain values, with every key in every document.
+        """The document as written to JSON Lines: dictionaries, lists and plain values, always with every key.
 
         >>> Document("d1", (Passage(0, "BRCA1"),)).to_dict()["id"]
         'd1'
@@ -318,7 +318,7 @@ class Document:
 
     def _repr_html_(self) -> str:
         """The document with highlighted mentions, as notebooks show it."""
-        # Upwards, but only when a notebook asks; the rest of this module stays below every format.
+        # Imported on demand: this module is below all formats, and only notebooks need the HTML.
         from lexome.formats.html import notebook_view
 
         return notebook_view(self)
@@ -414,7 +414,7 @@ def shorten(text: str, limit: int = 60) -> str:
 
 
 def documents_of(docs: object) -> Iterator[Document]:
-    """The documents, of one or of an iterable of them; UsageError for what is none, such as a text."""
+    """Iterate over one document or an iterable of them; UsageError for anything else, such as a string."""
     if isinstance(docs, str | bytes) or not isinstance(docs, Document | Iterable):
         message = f"a {type(docs).__name__}; expected documents, as from lexome.read or an annotator."
         raise UsageError(message, code="not-a-document", value=docs)
@@ -428,7 +428,7 @@ def documents_of(docs: object) -> Iterator[Document]:
 
 
 def as_names(names: str | Iterable[str]) -> tuple[str, ...]:
-    """Names as a tuple; a single name, of which Python would iterate the letters, is one name.
+    """Names as a tuple; a string is one name, not an iterable of letters.
 
     >>> as_names("Gene"), as_names(["Gene", "Disease"])
     (('Gene',), ('Gene', 'Disease'))
@@ -436,7 +436,7 @@ def as_names(names: str | Iterable[str]) -> tuple[str, ...]:
     found = (names,) if isinstance(names, str) else tuple(names)
     for name in found:
         if not isinstance(name, str):
-            raise UsageError(f"name {name!r}; expected text, or several texts.", code="not-a-name", value=name)
+            raise UsageError(f"name {name!r}; expected a string, or several strings.", code="not-a-name", value=name)
     return found
 
 
@@ -445,7 +445,7 @@ _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2
 
 
 def printable(text: str) -> str:
-    """The text as one line for a terminal: symbols in place of control characters, which it would obey.
+    """The text as one line that is safe to print on a terminal: control characters become symbols.
 
     >>> printable("a\\tb\\x1b[31m")
     'a b␛[31m'
@@ -461,7 +461,7 @@ def printable(text: str) -> str:
 def require_curies(concepts: str | tuple[str, ...], *, owner: str) -> None:
     """Raise DocumentError unless each concept is a CURIE, prefix:id."""
     if isinstance(concepts, str):
-        message = f"{owner} has the concepts {concepts!r}, a text; expected a tuple of CURIEs, such as ({concepts!r},)"
+        message = f"{owner} has the concepts {concepts!r}, a str; expected a tuple of CURIEs, such as ({concepts!r},)"
         raise DocumentError("bad_concept", message, value=concepts)
     for concept in concepts:
         prefix, colon, local = concept.partition(":")

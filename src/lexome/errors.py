@@ -56,7 +56,7 @@ class MissingExtraError(LexomeError):
 
 @contextmanager
 def needs(extra: str, *, purpose: str) -> Iterator[None]:
-    """Wraps the imports of a stage: a missing package is reported with the extra to install."""
+    """Wrap the imports of a stage, so that a missing package is reported with the extra to install."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -66,7 +66,7 @@ def needs(extra: str, *, purpose: str) -> Iterator[None]:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A sentence, after a space, that suggests the most similar known name in any case; empty where none is similar.
+    """A suggestion of the most similar known name, ignoring case, to append to a message; empty if none is similar.
 
     >>> did_you_mean("desease", ["Gene", "Disease"])
     " Did you mean 'Disease'?"
@@ -91,7 +91,7 @@ class DivergedError(LexomeError):
 
 
 class DataSetError(LexomeError):
-    """A dataset that is missing, incomplete, corrupt, or lacks what is asked of it."""
+    """A dataset that is missing, incomplete, corrupt, or lacks what was requested."""
 
 
 class FormatError(LexomeError):

@@ -48,7 +48,7 @@ __all__ = [
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[BinaryIO]:
-    """A binary stream; the file appears under its name, compressed by its suffix, only on success.
+    """A binary stream to a temporary file, which is renamed on success; its suffix selects the compression.
 
     Symbolic links are followed. A path that is not a regular file, such as a pipe, is written to directly.
     """
@@ -92,7 +92,7 @@ def _name_full_disk(path: Path) -> Iterator[None]:
     except OSError as error:
         if not is_full(error):
             raise
-        message = f"{path}: no space left on the device; nothing was written. Free some and run again."
+        message = f"{path}: no space left on the device; nothing was written. Free some space and rerun."
         raise FormatError(message, code="disk-full", value=path) from error
 
 
@@ -132,7 +132,7 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def fill_folder(folder: Path) -> Iterator[Path]:
-    """A temporary folder to fill; on success its files are moved into `folder`, beside what is there."""
+    """A temporary folder to fill; on success its files are moved into `folder`, next to those already there."""
     folder = folder.resolve()
     existed = folder.exists()
     suffix = f"{socket.gethostname()}-{os.getpid()}.part"
@@ -158,7 +158,7 @@ def fill_folder(folder: Path) -> Iterator[Path]:
 def exclusive_use(folder: Path, *, part: str | None = None) -> Iterator[None]:
     """Refuse a second process that writes to `folder`; the lock ends with the process, however it ends.
 
-    Processes with different `part` names may write at the same time, but not beside one without.
+    Processes with different `part` names may write at the same time, but not beside one without a part.
     """
     try:
         import fcntl
@@ -174,7 +174,7 @@ def exclusive_use(folder: Path, *, part: str | None = None) -> Iterator[None]:
             message = f"{folder}: another process is writing there. Wait for it to end, or choose another folder."
             raise UsageError(message, code="folder-in-use", value=folder) from None
         except OSError as error:
-            # A network file system without locks; there the user has to take care.
+            # A network file system without locks: the user has to avoid concurrent runs.
             if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
                 raise
         yield
@@ -216,14 +216,14 @@ def atomic_plot(path: Path, *, size: tuple[float, float]) -> Iterator[Any]:
 
 
 CHECKSUMS = "checksums.json"
-# Files of a model folder that people edit, and that change no number.
+# Files of a model folder that people edit; no prediction depends on them.
 _EDITED = frozenset(("README.md", "run.json"))
 
 
 def write_checksums(folder: Path) -> None:
-    """Write the size and CRC-32 of each file in a folder, to be verified before they are used; the folder is complete.
+    """Write the size and CRC-32 of each file in a complete folder, for `verify_checksums`.
 
-    A CRC finds damage: every flipped bit, and all but one in four billion of other changes. It is no proof of origin.
+    A CRC detects damage: every flipped bit, and all but one in four billion other changes. It does not prove origin.
     """
     paths = sorted(
         path
@@ -238,9 +238,9 @@ def write_checksums(folder: Path) -> None:
 
 
 def verify_checksums(folder: Path, *, remedy: str, code: str = "checksum-mismatch") -> bool:
-    """Whether a folder has checksums; CheckpointError where a file is not the one that was written.
+    """Whether a folder has checksums; CheckpointError if a file has changed since they were written.
 
-    Folders that others made have none.
+    Folders that other tools wrote have none.
     """
     try:
         sums = json.loads((folder / CHECKSUMS).read_bytes())
@@ -266,13 +266,13 @@ def verify_checksums(folder: Path, *, remedy: str, code: str = "checksum-mismatc
 
 
 def _size_and_crc(path: Path, *, size: int | None = None) -> tuple[int, int]:
-    """The size of a file and its CRC-32, which is 0 where the size is not the expected one."""
-    found, crc = path.stat().st_size, 0
-    if size is None or size == found:
+    """The size and CRC-32 of a file; a file of unexpected size is not read, and its CRC is 0."""
+    actual, crc = path.stat().st_size, 0
+    if size is None or size == actual:
         with path.open("rb") as stream:
             while block := stream.read(1 << 20):
                 crc = zlib.crc32(block, crc)
-    return found, crc
+    return actual, crc
 
 
 def write_json(path: Path, content: object, *, indent: int = 1, sort_keys: bool = False) -> None:
@@ -282,7 +282,7 @@ def write_json(path: Path, content: object, *, indent: int = 1, sort_keys: bool 
 
 
 def read_json(path: Path, *, error: type[LexomeError] = CheckpointError, remedy: str = "Write it again.") -> Any:
-    """The JSON object in a file; an error of this class names the file where it is missing or holds anything else."""
+    """The JSON object in a file; raises `error` if the file is missing or holds anything else."""
     try:
         content: Any = json.loads(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError):
@@ -296,9 +296,9 @@ def read_json(path: Path, *, error: type[LexomeError] = CheckpointError, remedy:
 
 
 def fingerprint(*parts: object) -> str:
-    """SHA-256 in hexadecimal, equal for equal settings whatever the order of their keys.
+    """The SHA-256 of settings in hexadecimal, independent of the order of keys.
 
-    Takes what JSON holds, and paths, sets, dataclasses and pydantic models.
+    Accepts JSON values, paths, sets, dataclasses and pydantic models.
     """
     text = json.dumps(parts, sort_keys=True, separators=(",", ":"), allow_nan=False, default=_as_json)
     return hashlib.sha256(text.encode()).hexdigest()
@@ -317,9 +317,9 @@ def _as_json(value: object) -> object:
 
 
 def first_difference(recorded: Mapping[str, Any], requested: Mapping[str, Any]) -> tuple[str, str] | None:
-    """The first key that differs, and both values in words; None where all are equal.
+    """The first key that differs, and a phrase with both values; None if all are equal.
 
-    A key inside a table is named with a dot, one inside a list of tables by its index, as for `--set`.
+    Nested keys are dotted, with indexes into lists of tables, as for `--set`.
 
     >>> first_difference({"seed": 0}, {"seed": 1})
     ('seed', 'seed was 0 and is now 1')
@@ -347,7 +347,7 @@ def _flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def refuse_other_settings(
     folder: Path, recorded: Mapping[str, Any], requested: Mapping[str, Any], *, holds: str, remedy: str
 ) -> None:
-    """Raise UsageError where a folder's output was made with other settings; the error names the first that differs.
+    """Raise UsageError if a folder's output was made with other settings; the error names the first that differs.
 
     holds    what the folder holds, such as "a corpus of another recipe"
     remedy   what the user can do
@@ -358,11 +358,11 @@ def refuse_other_settings(
 
 
 def refuse_foreign(folder: Path, *, marks: Collection[str], command: str) -> None:
-    """Raise UsageError where a folder has files but none of the `marks` that a command leaves in its output folder."""
+    """Raise UsageError if a folder has files, but none of the `marks` that identify an output folder of the command."""
     names = {path.name for path in folder.iterdir() if path.name[0] != "."} if folder.is_dir() else set()
     if names and names.isdisjoint(marks):
         raise UsageError(
-            f"{folder}: is not empty, and `lexome {command}` has not written it: it holds {sorted(names)[0]}. Choose "
+            f"{folder}: is not empty, and was not written by `lexome {command}`: it holds {sorted(names)[0]}. Choose "
             "another out, or an empty folder.",
             code="foreign-output",
             value=folder,
@@ -370,7 +370,7 @@ def refuse_foreign(folder: Path, *, marks: Collection[str], command: str) -> Non
 
 
 def usable_cores() -> int:
-    """The cores this process may use: batch systems and containers restrict them."""
+    """The number of cores this process may use, which batch systems and containers restrict."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

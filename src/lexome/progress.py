@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 
-# Seconds between updates: smooth, and of no cost.
+# Seconds between updates: smooth, at no noticeable cost.
 REFRESH_S = 0.1
-# Seconds to the first line where standard error is not a terminal, and at most between two lines.
+# If standard error is not a terminal: seconds to the first line, and at most between two lines.
 FIRST_LINE_S = 10.0
 LINE_S = 60.0
 
@@ -44,9 +44,9 @@ class OnJobsProgress(Protocol):
 def progress(
     what: str, *, total: int, position: Callable[[], int], detail: Callable[[], str] = str, shown: bool = True
 ) -> Iterator[Callable[[Iterable[Item]], Iterator[Item]]]:
-    """A function that passes items through while progress is shown: a bar on a terminal, elsewhere lines now and then.
+    """A function that passes items through and shows progress: a bar on a terminal, occasional lines elsewhere.
 
-    A thread reports bytes, items, rate and `detail`, so that there is progress while the first item is worked on.
+    A thread reports bytes, items, rate and `detail`, so that progress is shown even during the first item.
     """
     if not shown:
         yield iter
@@ -81,7 +81,7 @@ def progress(
 
 @contextmanager
 def _repeat(report: Callable[[], None], *, every_s: float) -> Iterator[None]:
-    """Call a function again and again in a thread while the context is open."""
+    """Call a function repeatedly in a thread while the context is open."""
     ended = threading.Event()
 
     def repeat() -> None:
@@ -99,7 +99,7 @@ def _repeat(report: Callable[[], None], *, every_s: float) -> Iterator[None]:
 
 @contextmanager
 def jobs_progress(what: str, *, total: int, jobs: int, shown: bool = True) -> Iterator[OnJobsProgress]:
-    """A function to report finished bytes, jobs and documents: a bar on a terminal, elsewhere lines now and then."""
+    """A function to report finished bytes, jobs and documents: a bar on a terminal, occasional lines elsewhere."""
     started = time.monotonic()
     if not shown:
         yield lambda bytes_done, jobs_done, documents=0: None

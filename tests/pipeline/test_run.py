@@ -120,7 +120,7 @@ def test_the_mark_of_earlier_outputs_goes_before_they_do(folder: Path, monkeypat
 
 
 POISONS = {
-    "SIGKILL": "its worker process was ended by SIGKILL",
+    "SIGKILL": "its worker process was killed by SIGKILL",
     "EXIT": "its worker process ended with exit code 3, 2 times",
     "LEAVE": "SystemExit: left (bulk.py, line ",
     "RAISE": "ValueError: no such gene (bulk.py, line ",

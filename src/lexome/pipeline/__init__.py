@@ -1,6 +1,6 @@
-"""Bulk processing of many files: each is a job that runs once, whatever is killed in between.
+"""Bulk processing of many files as jobs, each of which runs once, even if the run is killed and restarted.
 
-Jobs run in this process, in a pool of worker processes, of which a crash costs one job at most, or on Ray.
+Jobs run in this process, in a pool of worker processes, where a crash costs one job at most, or on Ray.
 """
 
 import logging
@@ -70,11 +70,11 @@ def run(
     verify: bool = False,
     progress_shown: bool = True,
 ) -> StageResult:
-    """Run the unfinished jobs of a stage, or of one part of it; the state of all its jobs.
+    """Run the unfinished jobs of a stage, or of one part of it, and return the state of all its jobs.
 
-    Outputs are written as drafts, renamed, and marked last. A job with a valid mark is not run again, so that a
-    killed run can be restarted and results with the same bytes. With `verify`, a mark is valid only if inputs and
-    outputs have the bytes that its job read and wrote.
+    Outputs are written as drafts, renamed, and marked last. A job with a valid mark is not run again, so a killed run
+    can be restarted, with byte-identical results. With `verify`, a mark is valid only if the contents of inputs and
+    outputs are those that its job read and wrote.
     """
     check(stage)
     ours = [job for index, job in enumerate(stage.jobs) if part is None or part.has(index)]
@@ -269,7 +269,7 @@ class _Pool:
         for worker in self._workers:
             if worker.ready and worker.job is None and self._queue:
                 worker.job = self._queue.popleft()
-                # A worker that has just died is noticed by its sentinel.
+                # A worker that has just died is detected by its sentinel.
                 with suppress(BrokenPipeError, ConnectionResetError):
                     worker.pipe.send(worker.job)
 
@@ -323,14 +323,14 @@ def _describe_exit(exitcode: int | None) -> str:
     if exitcode is None or exitcode >= 0:
         return f"ended with exit code {exitcode}"
     name = signal.Signals(-exitcode).name if -exitcode in set(signal.Signals) else f"signal {-exitcode}"
-    return f"was ended by {name}" + (", probably by the out-of-memory killer" if name == "SIGKILL" else "")
+    return f"was killed by {name}" + (", probably by the out-of-memory killer" if name == "SIGKILL" else "")
 
 
 @contextmanager
 def _block_interrupts() -> Iterator[None]:
-    """Block what interrupts a run, so that a started process is registered before the run can be interrupted.
+    """Block interrupting signals, so that a started process is registered before the run can be interrupted.
 
-    The child inherits the mask and unblocks them itself.
+    The child inherits the mask and unblocks the signals itself.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield

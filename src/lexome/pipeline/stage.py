@@ -204,10 +204,10 @@ def run_job(stage: Stage, job: Job, advance: Advance) -> JobResult:
     except (Exception, SystemExit) as error:
         if is_full(error):
             return JobResult(
-                job.name, failure=f"no space left on the device for {job.outputs[0]}. Free some and rerun."
+                job.name, failure=f"no space left on the device for {job.outputs[0]}. Free some space and rerun."
             )
         if isinstance(error, OSError) and error.filename is not None:
-            # A file system says what is wrong; where in the program it was found helps nobody.
+            # The message of a file-system error suffices; the line of the program would not help.
             return JobResult(job.name, failure=f"{error.filename2 or error.filename}: {error.strerror}.")
         last = traceback.extract_tb(error.__traceback__)[-1]
         place = f"{Path(last.filename).name}, line {last.lineno}, in {last.name}: {last.line}"
@@ -215,10 +215,10 @@ def run_job(stage: Stage, job: Job, advance: Advance) -> JobResult:
 
 
 def load_report(stage: Stage, job: Job, *, verify: bool = False) -> dict[str, Any] | None:
-    """The report in a job's completion mark; None where there is no mark, or it is damaged or stale.
+    """The report in a job's completion mark; None if there is no mark, or it is damaged or stale.
 
-    Stale is a mark whose inputs or outputs have another size, or inputs another time of change; with `verify`, also
-    one whose inputs or outputs have other bytes.
+    A mark is stale if the size of an input or output, or the modification time of an input, has changed; with
+    `verify`, also if the content of one has changed.
     """
     try:
         mark = json.loads(stage.mark_of(job).read_bytes())
@@ -285,7 +285,7 @@ def _write_outputs(stage: Stage, job: Job, advance: Advance) -> dict[str, Any]:
             "sha256": _digests(job.inputs, drafts),
             "report": report,
         }
-        # As it is read again: a report may hold tuples.
+        # As it will be loaded: JSON turns the tuples of a report into lists.
         content = json.loads(json.dumps(content, allow_nan=False))
         text = json.dumps({**content, "check": fingerprint(content)}) + "\n"
         mark_draft.parent.mkdir(parents=True, exist_ok=True)
@@ -299,7 +299,7 @@ def _write_outputs(stage: Stage, job: Job, advance: Advance) -> dict[str, Any]:
         _rename(drafts, job.outputs)
         for place in places:
             _remove(place)
-        # Last, so that a job with a mark has no left-overs.
+        # Last, so that a job with a mark leaves no drafts.
         _rename((mark_draft,), (mark,))
     finally:
         for place in (*places, mark_draft):

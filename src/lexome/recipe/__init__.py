@@ -65,7 +65,7 @@ _STUDY = {
     "tasks.*.step": "tasks.*.intermediate",
     "tasks.*.get": "tasks.*.source",
 }
-# Where a study has keys of fine-tuning recipes.
+# The tables of a study that hold keys of fine-tuning recipes.
 _STUDY_RECIPES = ("protocols.*.recipe", "protocols.*.variants.*", "protocols.*.selection", "protocols.*.report")
 
 RENAMED_KEYS: dict[str, dict[str, str]] = {
@@ -102,7 +102,7 @@ RENAMED_VALUES = {"pretrain": {"new_vocabulary": {"refuse": "error", "carry": "t
 
 
 def old_keys(keys: Mapping[str, Any], stage: str) -> dict[str, str]:
-    """The old keys in a recipe, and what each is called now; {"optimizer.decay": "optimizer.weight_decay"}."""
+    """The renamed keys in a recipe, old to new: {"optimizer.decay": "optimizer.weight_decay"}."""
     renamed = {"like": "extends"} | RENAMED_KEYS.get(stage, {})
     return {
         place: ".".join([*place.split(".")[:-1], new.rsplit(".", 1)[-1]])
@@ -112,7 +112,7 @@ def old_keys(keys: Mapping[str, Any], stage: str) -> dict[str, str]:
 
 
 def upgrade(keys: Mapping[str, Any], stage: str) -> dict[str, Any]:
-    """The keys of a recipe that the first edition stored, under their new names."""
+    """The keys of a recipe stored by the first edition, under their current names."""
     upgraded = _with_names(keys, RENAMED_KEYS.get(stage, {}))
     for key, values in RENAMED_VALUES.get(stage, {}).items():
         if upgraded.get(key) in values:
@@ -121,7 +121,7 @@ def upgrade(keys: Mapping[str, Any], stage: str) -> dict[str, Any]:
 
 
 def downgrade(keys: Mapping[str, Any], stage: str) -> dict[str, Any]:
-    """The keys of a recipe under the names of the first edition, by which identities of runs are computed."""
+    """The keys of a recipe under their names in the first edition, from which run identities are computed."""
     downgraded = _with_names(keys, {new: old for old, new in RENAMED_KEYS.get(stage, {}).items()})
     for key, values in RENAMED_VALUES.get(stage, {}).items():
         for old, new in values.items():
@@ -131,7 +131,7 @@ def downgrade(keys: Mapping[str, Any], stage: str) -> dict[str, Any]:
 
 
 def _with_names(keys: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """A copy with some keys under other names; a name changes within its table."""
+    """A copy with some keys renamed, each within its table."""
     copy: dict[str, Any] = _copy(keys)
     for old, new in names.items():
         for place in _places(copy, old.split(".")):
@@ -184,8 +184,8 @@ Schema = TypeVar("Schema", bound=Recipe)
 def load(path: str | Path, schema: type[Schema], *, overrides: Iterable[str] = ()) -> Schema:
     """The recipe in a TOML file, with KEY=VALUE overrides.
 
-    A key inside a table is named with a dot, one inside a list of tables by its index: sources.0.limit=10.
-    A value is read as TOML where it is TOML (10, true, ["a"]), else as a string. Without one, KEY=, the key is removed.
+    Nested keys are dotted, with indexes into lists of tables: sources.0.limit=10. A value is parsed as TOML if it is
+    valid TOML (10, true, ["a"]), and is a string otherwise. An empty value, KEY=, removes the key.
     """
     path = Path(path)
     # Studies have an `extends` of their own, which concatenates lists.
@@ -244,7 +244,7 @@ def _layer(override: tuple[str, Any]) -> dict[str, Any]:
 
 
 def validate(keys: Mapping[str, Any], schema: type[Schema], name: str) -> Schema:
-    """Keys as a recipe; RecipeError, beginning with the name, lists everything that is wrong with them."""
+    """The recipe with these keys; RecipeError lists everything that is wrong with them, after the name."""
     stage = get_args(schema.model_fields["stage"].annotation)[0]
     if renamed := old_keys(keys, stage):
         changes = ", ".join(f"{old} is now {new}" for old, new in renamed.items())
@@ -266,7 +266,7 @@ def validate(keys: Mapping[str, Any], schema: type[Schema], name: str) -> Schema
 
 
 def invalid(key: str, message: str) -> PydanticCustomError:
-    """The error to raise in a validator of a table, about one of its keys or of the tables inside it."""
+    """The error for a table's validator to raise about one of its keys, or about a key of a table inside it."""
     return PydanticCustomError("invalid_value", "{message}", {"message": message, "key": key})
 
 
@@ -283,9 +283,9 @@ def stage_of(path: Path) -> str | None:
 
 
 def read_keys(path: Path) -> tuple[dict[str, Any], list[Path]]:
-    """The keys of a recipe and the files they are from, its own first.
+    """The keys of a recipe and the files they come from, its own first.
 
-    With `extends = "NAME"` they are those of NAME.toml in the same folder, overlaid with its own; that recipe may
+    With `extends = "NAME"` they are those of NAME.toml in the same folder, overridden by its own; that recipe may
     extend a third. `extends` itself is not among the keys.
     """
     files, layers = [path], [read_toml(path)]
@@ -323,14 +323,14 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise RecipeError(message, code="invalid-toml", value=path) from None
 
 
-# More recipes are not searched for the one that makes a missing folder.
+# At most this many recipes are searched for the one that makes a missing folder.
 MAX_SEARCHED = 500
 
 
 def made_by(path: Path) -> str:
-    """A sentence that names the command whose output a missing path is; empty where no recipe here makes it.
+    """A sentence with the command that makes a missing path; empty if no recipe here makes it.
 
-    Recipes are looked for in the current folder and below its folder recipes.
+    Recipes are searched in the current folder, and in its folder recipes and the folders below.
     """
     files = [*sorted(Path().glob("*.toml")), *sorted(Path("recipes").rglob("*.toml"))]
     for file in files[:MAX_SEARCHED]:
@@ -361,7 +361,7 @@ def extended_file(files: Sequence[Path], base: object) -> Path:
 
 
 def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
-    """Tables overlaid, later ones winning; tables inside them are merged, lists replaced. None removes a key."""
+    """Tables merged recursively, later ones winning; lists are replaced, and None removes a key."""
     result: dict[str, Any] = {}
     for layer in layers:
         for key, value in layer.items():
@@ -433,14 +433,14 @@ def _problems(error: ValidationError, schema: type[BaseModel]) -> str:
         else:
             value = problem["input"]
             shown = "" if isinstance(value, Mapping) else f", got {json.dumps(value, default=str, ensure_ascii=False)}"
-            # pydantic's prefix of messages from our own validators; its words for values are those of Python.
+            # pydantic adds a prefix to messages of our own validators, and names Python's types instead of TOML's.
             message = problem["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
             message = message.replace("a valid tuple", "a list").replace("a valid dictionary", "a table")
             sentences.append(f"{where or 'the recipe'}: {message}{shown}.")
     return " ".join(sentences)
 
 
-# Keys here, and what other libraries call them. Of several keys, the first that a stage has.
+# Keys here, and their names in other libraries. Of several keys, the first that a stage has is suggested.
 _FOREIGN = {
     "optimizer.lr": "learning_rate lr peak_lr base_lr",
     "batch.sequences batch.tokens": "batch_size train_batch_size per_device_train_batch_size per_gpu_train_batch_size",
@@ -487,11 +487,11 @@ _FOREIGN = {
     "loss.temperature teacher.temperature": "temperature",
 }
 FOREIGN_KEYS = {name: keys.split() for keys, names in _FOREIGN.items() for name in names.split()}
-"""Names of keys in other libraries, and their names here, of which a stage has at least one."""
+"""Keys of other libraries, each with the corresponding keys here."""
 
 
 def _suggestion(place: Sequence[int | str], schema: type[BaseModel]) -> str:
-    """A hint on the key that is meant, for an unknown key: its name here, or a similar one."""
+    """A hint for an unknown key: what another library's key is called here, or a similar key."""
     name, where = str(place[-1]), ".".join(map(str, place))
     for key in FOREIGN_KEYS.get(name, ()):
         if key != where and _has_key(schema, key):
@@ -501,7 +501,7 @@ def _suggestion(place: Sequence[int | str], schema: type[BaseModel]) -> str:
 
 
 def _has_key(schema: type[BaseModel], key: str) -> bool:
-    """Whether a stage has a key. It does not list those of [task] and [model], which the task and the encoder have."""
+    """Whether a stage has a key; true for any key of [task] and [model], whose keys the schema does not list."""
     *tables, last = key.split(".")
     return last in _known_keys(schema, tables) or (tables in (["task"], ["model"]) and tables[0] in schema.model_fields)
 
@@ -550,7 +550,7 @@ def _key(key: str) -> str:
 
 
 def _literal(value: Any) -> str:
-    """A TOML value: JSON, but for tables."""
+    """A TOML value: written as JSON, except for tables."""
     if isinstance(value, dict):
         pairs = (f"{_key(key)} = {_literal(item)}" for key, item in value.items() if item is not None)
         return "{" + ", ".join(pairs) + "}"
@@ -580,7 +580,7 @@ Beta = Annotated[float, Field(ge=0, lt=1)]
 """The decay rate of a running mean, as AdamW takes it."""
 
 LearningRate = Annotated[float, Field(gt=0, le=1e30, allow_inf_nan=False)]
-"""Above 0, and below what overflows float32, which would be a traceback and not a report of divergence."""
+"""Above 0, and bounded: overflow of float32 would raise instead of being reported as divergence."""
 
 Device = Literal["auto", "cpu", "cuda"]
 
@@ -622,7 +622,7 @@ class ScheduleTable(Table):
     min_lr_ratio: float = Field(default=0.0, ge=0, le=1, description="Final learning rate, as a fraction of lr.")
 
 
-# More than any machine computes in one step; without bounds, a wrong unit makes a step that does not end.
+# More than any machine computes in one step; without bounds, a wrong unit would make a step that never ends.
 MAX_PASSES = 1 << 20
 MAX_BATCH_TOKENS = 1 << 27
 
@@ -689,7 +689,7 @@ class ParallelTable(DataParallelTable):
 # Stages
 
 
-# Where each schema is; imported when asked for, so that a verb loads its own alone.
+# The module of each schema, imported on demand, so that a command loads only its own.
 STAGES = {
     "build": "corpus_stages:BuildRecipe",
     "build-terms": "corpus_stages:TermsRecipe",

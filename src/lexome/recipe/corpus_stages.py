@@ -46,7 +46,7 @@ class Near(Table):
     """Near-duplicate detection by MinHash."""
 
     similarity: float = Field(
-        default=0.8, gt=0, le=1, description="Jaccard similarity of shingles from which documents are near duplicates."
+        default=0.8, gt=0, le=1, description="Minimum Jaccard similarity of the shingles of near duplicates."
     )
     shingle_words: int = Field(default=5, gt=0, description="Words per shingle.")
     permutations: int = Field(
@@ -194,7 +194,7 @@ CurieText = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][\w.-]*:[^\s:]\S
 
 
 class Mapping(Table):
-    """A table of equal ids in two vocabularies."""
+    """A table of equivalent ids in two vocabularies."""
 
     name: Name = Field(description="Name of the mapping, used by dictionaries to refer to it.")
     path: Path = Field(description="A table with tabs between columns.")
@@ -218,9 +218,9 @@ class Dictionary(Table):
     format: TermFormat = Field(description="Format of its files; see `lexome.concepts.sources`.")
     license: str = Field(default="unknown", description="Its license, stored in the index.")
     version: str = Field(default="", description="Its version or date, stored in the index.")
-    url: str = Field(default="", description="Its owner's page, stored in the index.")
+    url: str = Field(default="", description="Its home page, stored in the index.")
     type: str | None = Field(
-        default=None, min_length=1, description="The type of its terms; with MeSH, which of them to read."
+        default=None, min_length=1, description="The type of its terms; with MeSH, which terms to read."
     )
     prefix: Prefix | None = Field(default=None, description="The CURIE prefix of ids that have none.")
     taxon: CurieText | None = Field(default=None, description="The species of all its genes, as NCBITaxon:9606.")
@@ -235,25 +235,23 @@ class Dictionary(Table):
     synonyms: tuple[Literal["EXACT", "RELATED", "NARROW", "BROAD"], ...] = Field(
         default=("EXACT", "RELATED"), description="obo: the scopes of synonyms to read."
     )
-    exclude_names: str | None = Field(
-        default=None, description="Drop names that match this regular expression from beginning to end."
-    )
+    exclude_names: str | None = Field(default=None, description="Drop names that fully match this regular expression.")
     drop_preferred_names: bool = Field(
         default=False,
         description="Drop names that another concept, with the same prefix, prefers in an earlier dictionary.",
     )
     exclude_terms: str | None = Field(
         default=None,
-        description="Drop terms whose preferred name matches this regular expression from beginning to end.",
+        description="Drop terms whose preferred name fully matches this regular expression.",
     )
     xref_prefixes: tuple[Prefix, ...] | None = Field(
         default=None, description="Keep only cross-references with these CURIE prefixes; by default all."
     )
-    mappings: tuple[Name, ...] = Field(default=(), description="Mappings by which its ids are replaced.")
+    mappings: tuple[Name, ...] = Field(default=(), description="Mappings that translate its ids.")
     join: tuple[Literal["id", "xrefs", "names"], ...] = Field(
         default=("id",),
-        description="How its terms join concepts of earlier dictionaries, tried in order: by id (also mapped), "
-        "by cross-references, by a common name.",
+        description="How its terms are merged into concepts of earlier dictionaries, tried in order: by id (also "
+        "mapped), by cross-references, by a common name.",
     )
     unjoined: Literal["keep", "keep-mapped", "drop"] = Field(
         default="keep", description="Terms that match no concept: keep all, keep those whose id is mapped, or drop all."

@@ -12,7 +12,7 @@ from lexome.recipe import Beta, CardTable, DataParallelTable, Device, LearningRa
 # For data.dev: no model selection, the last weights are kept.
 NO_SPLIT = "none"
 
-# The folder in `out` of splits that are given as documents in Python.
+# The folder in `out` for splits that are passed as documents in Python.
 SPLITS = "splits"
 
 Names = str | tuple[str, ...]
@@ -41,7 +41,7 @@ class DataTable(Table):
     )
     limit: int | None = Field(default=None, ge=1, description="Maximum number of documents per split, for test runs.")
     overlap: Literal["keep", "drop", "error"] = Field(
-        default="keep", description="Training documents that are in dev or test too; they are counted in any case."
+        default="keep", description="Training documents that are also in dev or test; they are counted either way."
     )
     rename: dict[str, dict[str, Names]] = Field(
         default={}, description="Other names for a source's mention types, one or several each."
@@ -85,7 +85,7 @@ class FoldsTable(Table):
     dev_fraction: float = Field(default=0.0, ge=0, lt=1, description="Fraction of the training folds used as dev.")
 
     @model_validator(mode="after")
-    def _there(self) -> Self:
+    def _folds_exist(self) -> Self:
         if len(set(self.use)) < len(self.use) or min(self.use, default=0) < 0:
             raise invalid("use", f"use is {list(self.use)}; expected distinct folds from 0 on")
         if self.count is not None and max(self.use, default=0) >= self.count:
@@ -195,7 +195,7 @@ class LossTable(Table):
 class TeacherTable(Table):
     """Distillation from fine-tuned models with the same labels: their probabilities are soft labels (Hinton 2015).
 
-    They label every token with every type: also with types that a dataset does not annotate, and unlabeled text.
+    They label every token with all their types, even those that a dataset does not annotate, and unlabeled text.
     """
 
     models: tuple[Path, ...] = Field(
@@ -244,11 +244,11 @@ class GridTable(Table):
     )
 
     @model_validator(mode="after")
-    def _apart(self) -> Self:
+    def _distinct_values(self) -> Self:
         for name in ("batch", "lr", "epochs"):
-            given = getattr(self, name)
-            if len(set(given)) < len(given) or min(given, default=1) <= 0:
-                raise invalid(name, f"{name} is {list(given)}; expected distinct numbers above 0")
+            values = getattr(self, name)
+            if len(set(values)) < len(values) or min(values, default=1) <= 0:
+                raise invalid(name, f"{name} is {list(values)}; expected distinct numbers above 0")
         return self
 
 
@@ -260,11 +260,11 @@ class FinetuneRecipe(Recipe):
         description="A checkpoint, or `out` of an earlier fine-tuning (SQuAD, then BioASQ), whose best model is used; "
         '"default" is the default model.'
     )
-    layers: int | None = Field(default=None, ge=1, description="Keep only this many of its layers, from the first on.")
+    layers: int | None = Field(default=None, ge=1, description="Keep only its first layers, this many.")
     out: Path = Field(description="The folder for runs/, summary.json and summary.txt.")
     data: DataTable
     task: dict[str, Any] = Field(
-        default={}, description="Task settings, such as its kind and labels; over those of a named dataset."
+        default={}, description="Task settings, such as its kind and labels; they override those of a named dataset."
     )
     method: Literal["full", "frozen", "lora"] = Field(
         default="full", description="Train all weights, the head only, or the head and low-rank adapters."
@@ -336,7 +336,7 @@ class FinetuneRecipe(Recipe):
         return keys
 
     @model_validator(mode="after")
-    def _whole(self) -> Self:
+    def _consistent(self) -> Self:
         lengths = [name for name in ("epochs", "steps") if getattr(self, name) is not None]
         lengths += ["grid.epochs"] if self.grid.epochs else []
         if len(lengths) != 1:
@@ -355,7 +355,7 @@ class FinetuneRecipe(Recipe):
         return self
 
     @model_validator(mode="after")
-    def _apart(self) -> Self:
+    def _splits_disjoint(self) -> Self:
         data = self.data
         if self.folds is None and self.score_test != "never" and data.test in (data.dev, *data.train):
             use = "model selection" if data.test == data.dev else "training"
@@ -383,11 +383,11 @@ class FinetuneRecipe(Recipe):
 
     @property
     def has_dev(self) -> bool:
-        """Whether a dev split is certain; a dataset's own folds may have one each, which only their files show."""
+        """Whether a dev split is certain; a dataset's own folds may have one each, but only their files show it."""
         return self.folds.dev_fraction > 0 if self.folds is not None else self.data.dev != NO_SPLIT
 
     @model_validator(mode="after")
-    def _selecting(self) -> Self:
+    def _selection_has_dev(self) -> Self:
         if self.has_dev or (self.folds is not None and self.folds.count is None):
             return self
         selecting = {

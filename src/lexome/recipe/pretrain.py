@@ -23,7 +23,7 @@ Times = Annotated[int, Field(ge=0, strict=True)]
 
 
 def _check_points(name: str, points: Points, *, least: float, to_end: bool = False) -> None:
-    """ValueError where points do not ascend from 0, up to the end of the run where they may reach it."""
+    """Raise unless points ascend from 0 to below 1, or with `to_end` up to 1, and no value is below `least`."""
     places = [place for place, _ in points]
     beyond = places and (places[-1] > 1 if to_end else places[-1] >= 1)
     if places and (places[0] != 0 or beyond or sorted(set(places)) != places):
@@ -194,10 +194,10 @@ class TrainingRecipe(Recipe):
     card: CardTable = CardTable()
 
     @model_validator(mode="after")
-    def _whole(self) -> Self:
+    def _consistent(self) -> Self:
         lengths = [name for name in ("steps", "tokens", "epochs", "time_budget") if getattr(self, name) is not None]
         if len(lengths) != 1:
-            # Usually one was set on the command line beside the recipe's own.
+            # Usually one was set on the command line in addition to the recipe's own.
             fix = f". Keep one: --set {lengths[-1]}= removes a key" if lengths else ""
             raise invalid(
                 lengths[-1] if lengths else "steps",
@@ -301,7 +301,7 @@ class LossTable(Table):
     )
 
     @model_validator(mode="after")
-    def _teaches(self) -> Self:
+    def _uses_teacher(self) -> Self:
         if not (self.kl or self.cosine):
             raise invalid(
                 "kl", "kl and cosine are both 0, so the teacher is not used; expected control = true for that"

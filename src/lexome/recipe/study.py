@@ -10,7 +10,7 @@ from lexome.errors import UsageError
 from lexome.recipe import Recipe, Table, extended_file, invalid, load, merge
 from lexome.recipe.finetune import FinetuneRecipe
 
-# In a checkout the studies are beside src; in an installed package inside it.
+# In a checkout the studies are next to src; in an installed package, inside it.
 _HERE = Path(__file__).resolve()
 FOLDERS = (_HERE.parents[1] / "studies", _HERE.parents[3] / "studies")
 # Keys that the command line sets.
@@ -20,8 +20,8 @@ _OWN_KEYS = ("stage", "start", "out", "jobs", "device")
 class ProtocolTable(Table):
     """How models are fine-tuned and how their scores are aggregated.
 
-    Where there are variants, each is run with the keys of `selection`, and the best of them, by the first metric on
-    `select_on`, with those of `report`. Without `selection` and `report` the runs that select are those reported.
+    If there are variants, each is run with the keys of `selection`, and the best of them, by the first metric on
+    `select_on`, with those of `report`. Without `selection` and `report`, the runs for selection are also reported.
     """
 
     description: str = Field(description="One sentence that describes the protocol, with its place in the paper.")
@@ -32,7 +32,7 @@ class ProtocolTable(Table):
     selection: dict[str, Any] = Field(default={}, description="Keys of the runs that select a variant.")
     report: dict[str, Any] = Field(default={}, description="Keys of the runs that are reported.")
     select_on: Literal["dev", "test"] = Field(
-        default="dev", description="The split that variants are compared on; test only of a separate fold."
+        default="dev", description="The split that variants are compared on; test only with separate folds."
     )
     folds: Literal["mean", "median"] | None = Field(default=None, description="Aggregation over folds.")
     seeds: Literal["mean", "median"] = Field(default="mean", description="Aggregation over seeds, after folds.")
@@ -50,7 +50,7 @@ class ProtocolTable(Table):
 class TaskTable(Table):
     """One row of the paper's table, or an intermediate task on the way to one."""
 
-    name: str = Field(description="The same in every study with the same dataset and initialization.")
+    name: str = Field(description="Its name, the same in every study with this dataset and initialization.")
     set: str = Field(description="A name listed by `lexome datasets`.")
     protocol: str = Field(description="The name of a table in [protocols].")
     group: str = Field(default="", description="The heading above it.")
@@ -94,7 +94,7 @@ class StudyRecipe(Recipe):
     name: str = Field(description="The folder of its runs is reproduced/NAME.")
     title: str = Field(description="The title of its table.")
     paper: str = Field(description="How to cite it.")
-    description: str = Field(default="", description="What it compares, and how its models are to be named.")
+    description: str = Field(default="", description="What it compares, and how to name its models.")
     extends: str | None = Field(
         default=None, description="A study in the same folder from which protocols, tasks and averages are inherited."
     )
@@ -192,12 +192,12 @@ def disjoint(selecting: Collection[int], reported: Collection[int]) -> bool:
 
 
 def open_study(study: str | Path) -> StudyRecipe:
-    """The study of a name or in a TOML file, with what it extends filled in."""
+    """The study with this name or in this TOML file, including what it extends."""
     return _open((_path(study),))
 
 
 def shipped() -> Iterator[StudyRecipe]:
-    """Every study that comes with Lexome, in the order of their names."""
+    """The studies that come with Lexome, sorted by name."""
     for path in _shipped():
         yield open_study(path)
 
@@ -262,7 +262,7 @@ def _folds_of(keys: Mapping[str, Any]) -> set[int]:
 
 
 def _check(task: TaskTable, keys: Mapping[str, Any]) -> None:
-    """An error where keys are not those of a fine-tuning recipe."""
+    """Raise unless the keys are those of a fine-tuning recipe."""
     if own := [key for key in _OWN_KEYS if key in keys]:
         raise invalid(
             f"{task.name}.{own[0]}", f"{task.name}: {own[0]} is set on the command line; a study has no such key"

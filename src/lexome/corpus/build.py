@@ -33,7 +33,7 @@ from lexome.recipe.corpus_stages import BuildRecipe, CorpusSource
 
 
 def newest_job(job: Job, drafts: tuple[Path, ...], advance: Advance) -> dict[str, Any]:
-    """Write the verdicts that do not need texts compared."""
+    """Write the verdicts that need no comparison of texts."""
     owners, exact = job.settings
     verdicts = dedup.drop_old_versions(job.inputs, owners, exact=exact)
     with drafts[0].open("wb") as file:
@@ -136,7 +136,7 @@ class SourceStats:
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """A finished corpus: its sources, its files, and a fingerprint of recipe and inputs ("" where files failed)."""
+    """A finished corpus: its sources, its files, and a fingerprint of recipe and inputs ("" if files failed)."""
 
     identity: str
     sources: tuple[SourceStats, ...]
@@ -343,7 +343,7 @@ class _Runner:
         return [self._read_outputs(name)[-1] for name in names]
 
     def choose(self, names: Sequence[str]) -> dict[str, Any] | None:
-        """The decisions over all files, or None where another part has not made them yet."""
+        """The decisions over all files, or None if another part has not made them yet."""
         keys = tuple(self._read_outputs(name)[1] for name in names)
         ranks = {source.name: rank for rank, source in enumerate(self.recipe.sources)}
         owners = [ranks[name.partition("/")[0]] for name in names]
@@ -373,7 +373,7 @@ class _Runner:
         return self._run("write", _write, jobs, names)
 
     def _benchmarks(self) -> Path | None:
-        """The index of the benchmark datasets; every part builds it where it is missing."""
+        """The index of the benchmark datasets; every part builds it if it is missing."""
         sets = self.recipe.leakage.sets
         if not sets:
             return None

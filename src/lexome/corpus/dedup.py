@@ -45,7 +45,7 @@ def word_hashes(texts: Sequence[Sequence[str]]) -> list[Hashes]:
 
 
 def shingle_hashes(hashes: Hashes, run_words: int) -> Hashes:
-    """Hashes of the word n-grams (shingles) of a text; of all its words where it is shorter."""
+    """Hashes of the word n-grams (shingles) of a text; of all its words if it is shorter."""
     size = min(run_words, len(hashes))
     if size == 0:
         return hashes
@@ -148,7 +148,7 @@ def drop_old_versions(paths: Sequence[Path], sources: Sequence[int], *, exact: b
 def candidate_pairs(paths: Sequence[Path], band: int, verdicts: Verdicts) -> Ints:
     """Pairs of documents with the same hash in an LSH band: each with the first of its bucket and its predecessor.
 
-    All pairs of a bucket would be too many where thousands share a phrase. Buckets of different bands overlap.
+    All pairs of a bucket would be too many when thousands share a phrase. Buckets of different bands overlap.
     """
     standing = np.flatnonzero(verdicts == Verdict.KEPT)
     hashes = column(paths, f"band_{band}")[standing]
@@ -162,7 +162,7 @@ def candidate_pairs(paths: Sequence[Path], band: int, verdicts: Verdicts) -> Int
 
 
 def drop_near_duplicates(verdicts: Verdicts, pairs: Ints, paths: Sequence[Path], *, similarity: float) -> int:
-    """Mark near duplicates among candidate pairs, all but the first of each component; the number of pairs compared."""
+    """Mark near duplicates among candidate pairs, all but the first of each component; return the number compared."""
     pairs = np.unique(pairs, axis=0) if len(pairs) else pairs.reshape(0, 2)
     involved = np.unique(pairs)
     found = _load_signatures(paths, involved)

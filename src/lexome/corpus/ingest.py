@@ -99,9 +99,9 @@ def _creative_commons(marks: str) -> str:
 
 
 def metadata_reason(doc: Document, *, licenses: str, retracted: str) -> str | None:
-    """Why what a document says about itself forbids to use it, or None.
+    """Why a document's metadata excludes it, or None.
 
-    Retracted first, so that a retracted article is never counted as a matter of licenses.
+    Retraction is checked first, so that a retracted article is never counted under licenses.
     """
     if doc.meta.retracted and retracted == "drop":
         return "retracted"
@@ -118,11 +118,11 @@ def text_reason(words: Sequence[str], count: int, *, languages: Sequence[str], m
 
 
 def running_text(doc: Document, *, leave_out: Sequence[str], languages: Sequence[str], tally: Tally) -> Document:
-    """The document without passages of these kinds, without empty ones and without those said to be in other languages.
+    """The document without empty passages, passages of these kinds, and passages marked as in other languages.
 
-    Spans in what is left out go with it, and the relations between them.
+    Spans in these passages are dropped, too, with their relations.
     """
-    kept = tuple(passage for passage in doc.passages if _left_out(passage, leave_out, languages, tally) is None)
+    kept = tuple(passage for passage in doc.passages if _exclusion(passage, leave_out, languages, tally) is None)
     if len(kept) == len(doc.passages):
         return doc
     if not (doc.spans or doc.questions):
@@ -138,8 +138,8 @@ def running_text(doc: Document, *, leave_out: Sequence[str], languages: Sequence
     return replace(doc, passages=kept, spans=spans, relations=relations, attributes=attributes, questions=())
 
 
-def _left_out(passage: Passage, kinds: Sequence[str], languages: Sequence[str], tally: Tally) -> str | None:
-    """The note for a passage that is left out."""
+def _exclusion(passage: Passage, kinds: Sequence[str], languages: Sequence[str], tally: Tally) -> str | None:
+    """The note on a passage to leave out, or None."""
     if passage.kind in kinds:
         note = f"{passage.kind} left out"
     elif languages and passage.language and language_code(passage.language) not in languages:
@@ -188,10 +188,10 @@ class _Keys:
     exact: list[bytes] = field(default_factory=list)
     bands: list[Hashes] = field(default_factory=list)
 
-    def without(self, aside: list[int]) -> None:
-        """Mark kept documents that could not be stored, given by row, as having no row."""
-        gone = set(aside)
-        self.row = [-1 if row in gone else row for row in self.row]
+    def without(self, rows: list[int]) -> None:
+        """Unset the rows of kept documents that could not be stored."""
+        dropped = set(rows)
+        self.row = [-1 if row in dropped else row for row in self.row]
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Languages told by their words: of a text by the most frequent ones, of a question by those it begins with."""
+"""Language detection by words: of a text by its most frequent ones, of a question by its first ones."""
 
 import re
 from collections import Counter
@@ -25,7 +25,7 @@ MAX_WORDS_CHECKED = 400
 
 
 def language_of(words: Sequence[str]) -> str | None:
-    """The two-letter language code of a text given as lower-case words, or None where no known language fits.
+    """The two-letter language code of a text given as lower-case words, or None if no known language fits.
 
     >>> language_of("the effect of aspirin on the risk of stroke was not significant".split())
     'en'
@@ -81,7 +81,7 @@ _ENGLISH = "what which who whom whose when where why how is are does do did can 
 
 
 def other_language(question: str) -> str | None:
-    """The name of the language of a question that is not in English; None where it is, or cannot be told."""
+    """The name of the language of a question that is not in English; None if it is, or if the language is unclear."""
     letters = [character for character in question if character.isalpha()]
     greek_or_latin = sum(character < "\u0400" for character in letters)
     # Names of drugs and genes stay Latin in a question in another script.
@@ -97,7 +97,7 @@ def other_language(question: str) -> str | None:
     best = max(counts, key=lambda code: counts[code])
     if counts[best] >= 2 and counts[best] > english:
         return _LANGUAGES[best]
-    # One word is enough to begin with, where no word is English. Names have capitals inside: HuR, VaD.
+    # The first word suffices if no word is English. Words with inner capitals are names: HuR, VaD.
     if english or not words or not (words[0][1:].islower() or "¿" in question):
         return None
     first = (code for code, own in _QUESTION_WORDS.items() if lowered[0] in own.partition("|")[0].split())

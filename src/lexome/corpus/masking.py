@@ -64,7 +64,7 @@ def word_starts(pieces: Sequence[str], kind: PieceKind) -> Bools:
     wordpiece: all but "##..."; the text was split at white space and around each punctuation mark before pieces were
     made, so "IL-2," is four words. byte-level: a white-space byte in front ("Ġ" is the space). sentencepiece: "▁" in
     front. The last two keep no other trace of the text's words, so a word is what stands between white space: "IL-2,"
-    is one. That is also what RoBERTa's and SpanBERT's code take for a word. `Vocabulary` can set punctuation apart.
+    is one. That is also what RoBERTa's and SpanBERT's code take for a word. `Vocabulary` can separate punctuation.
     """
     if kind == "wordpiece":
         return np.array([not piece.startswith("##") for piece in pieces], bool)

@@ -10,7 +10,7 @@ from lexome.files import atomic_write, refuse_other_settings
 from lexome.recipe import upgrade, validate
 from lexome.recipe.corpus_stages import BuildRecipe, ShardRecipe
 
-# Beside the completion marks: the recipe of the run in progress. No mark has this name.
+# The recipe of the run in progress, next to the completion marks, none of which has this name.
 RECIPE_FILE = ".recipe.json"
 
 
@@ -31,7 +31,7 @@ class OutputFolder:
     outputs: tuple[Path, ...]
 
     def check(self) -> None:
-        """Raise UsageError where the folder has results of another recipe, or files that Lexome did not write."""
+        """Raise UsageError if the folder has results of another recipe, or files that Lexome did not write."""
         out, stage = self.recipe.out, self.recipe.stage
         recorded = _recorded_recipe(self.work / RECIPE_FILE, stage) or _recorded_recipe(self.summary, stage)
         if recorded is None:
@@ -45,7 +45,7 @@ class OutputFolder:
         try:
             earlier = _settings(validate(upgrade(recorded, self.recipe.stage), type(self.recipe), str(self.summary)))
         except RecipeError:
-            # Keys of another version of Lexome: nothing to fill defaults into.
+            # Another version of Lexome wrote it: compare the keys as recorded, without defaults.
             earlier = recorded
         refuse_other_settings(
             out,

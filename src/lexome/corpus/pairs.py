@@ -168,7 +168,7 @@ def _target(max_tokens: int, draws: Iterator[float], short: float) -> int:
 
 
 def _split_point(first: int, end: int, draws: Iterator[float]) -> int:
-    """The first sentence of B, any but the first; `end` where there is only one."""
+    """The first sentence of B, any but the first; `end` if there is only one."""
     return first + 1 + int(next(draws) * (end - first - 1)) if end - first > 1 else end
 
 
@@ -233,9 +233,9 @@ def _sentence_order(text: _SentenceIndex, max_tokens: int, draws: Iterator[float
     return _pair_chunks(text, max_tokens, draws, short, pair)
 
 
-def _as_array(found: Iterator[_Row]) -> Ints:
+def _as_array(pairs: Iterator[_Row]) -> Ints:
     """Pairs as rows of an array: tuples would take six times the memory."""
-    return np.fromiter(chain.from_iterable(found), np.int64).reshape(-1, 5)
+    return np.fromiter(chain.from_iterable(pairs), np.int64).reshape(-1, 5)
 
 
 def _truncate_pairs(rows: Ints, max_tokens: int, rng: np.random.Generator, *, left_out: int) -> Pairs:

@@ -93,7 +93,7 @@ def read_texts(
 
 
 def split_document(doc: Document) -> SentenceText:
-    """A document split at its sentences, which are found by rule where it has none."""
+    """A document split at its sentences, which are split by rule if it has none."""
     pieces: list[str] = []
     for passage in doc.passages:
         _append_sentences(passage.text, [end - passage.offset for _, end in passage.sentences], pieces)

@@ -29,7 +29,7 @@ _CANDIDATE = re.compile(
     re.VERBOSE,
 )
 
-# Characters before a period that are looked at.
+# The number of characters before a period that are examined.
 _WINDOW = 40
 
 # Longest distance to brackets around a period, as in a citation: (J. Virol. 65: 6790, 1991).

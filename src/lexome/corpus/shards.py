@@ -175,7 +175,7 @@ def shard(
     jobs = _jobs(recipe, tokenizer)
     identity = fingerprint(VERSION, sha256, recipe.held_out, recipe.seed, recipe.format)
     stage = Stage("shard", shard_file, jobs, recipe.out / ".lexome", identity)
-    # Shards may be written beside their own tokenizer.
+    # Shards may be written to the folder of their tokenizer, which is then no output.
     places = (recipe.out / name for name in (MANIFEST, TOKENIZER_FILE, *PARTS))
     outputs = tuple(path for path in places if path.resolve() != tokenizer.resolve())
     folder = OutputFolder(recipe, "token shards", stage.marks, recipe.out / MANIFEST, outputs)

@@ -28,7 +28,7 @@ def names() -> list[str]:
 def find(name: str, *, data: str | Path | None = None) -> DataSet:
     """The dataset of this name, in the folder `data`, by default ./data.
 
-    It may be unavailable: see DataSet.available. Reading it raises then.
+    It may be unavailable (see DataSet.available); reading it then raises.
     """
     known = {card.lower(): card for card in cards()}
     if name.lower() not in known:

@@ -63,8 +63,8 @@ def audit_splits(
 ) -> AuditReport:
     """The report on some splits.
 
-    `expected` are known counts of a split; `positive` the labels of which each split needs one, because scores are
-    undefined without; `labels` all that documents and relations may have, if that is known.
+    `expected` are known counts by split. Each split needs one of the labels in `positive`, without which scores are
+    undefined. `labels` are all labels that documents and relations may have, if they are known.
     """
     counts = {name: count_contents(docs) for name, docs in splits.items()}
     errors = find_errors(counts, positive=positive, labels=labels)
@@ -178,12 +178,12 @@ def texts_by_id(identities: Iterable[Identity]) -> dict[str, list[str]]:
     return texts
 
 
-def shares_id(key: Identity, held: Mapping[str, Sequence[str]]) -> bool:
+def shares_id(key: Identity, others: Mapping[str, Sequence[str]]) -> bool:
     """Whether a document is among others by id and has a text like theirs.
 
     File names are ids too: train/1.txt and dev/1.txt have the same one, and nothing else in common.
     """
-    return any(_alike(key[4], text) for text in held.get(key[1], ()))
+    return any(_alike(key[4], text) for text in others.get(key[1], ()))
 
 
 def _alike(first: str, second: str) -> bool:

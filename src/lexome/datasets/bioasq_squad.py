@@ -27,8 +27,8 @@ from lexome.tasks.qa import base_question_id
 def answered_from_golden(sources: Iterator[Source], *, tally: Tally) -> Iterator[Document]:
     """The documents of test files in SQuAD's format, with the questions' types and answers from golden files.
 
-    In test files a question is <id>_000, <id>_001, ... once for each of its texts. One that no golden file has is an
-    error, for it could not be scored.
+    In test files a question has the ids <id>_000, <id>_001, ..., one for each of its texts. A question that is in no
+    golden file raises, because it could not be scored.
     """
     docs: list[Document] = []
     golden: dict[str, Question] = {}
@@ -78,7 +78,7 @@ class ConvertedQuestions:
 
 @dataclass(frozen=True)
 class _Passage:
-    """A text that a question is asked of, its provenance, and, of an abstract, the ranges of its snippets."""
+    """A context of a question: its text, its provenance and, for an abstract, the ranges of its snippets."""
 
     text: str
     source: Json

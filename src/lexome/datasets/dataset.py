@@ -185,7 +185,7 @@ def _read(located: Iterable[LocatedFile], files: Files, tally: Tally) -> Iterato
 
 
 def split_off(docs: Sequence[Document], *, fraction: float, seed: int) -> tuple[Split, Split]:
-    """The documents without a random fraction of them, and that fraction, each in their order.
+    """The documents without a random fraction of them, and that fraction, both in the original order.
 
     The sample depends on the documents' ids and the seed, not on their order. Documents of one article, by `part_of` or
     PMID, stay together.
@@ -288,10 +288,10 @@ class DatasetCard:
     papers        the studies that use it
     notes         caveats for comparing scores
     folds         the names of its folds, if it is cross-validated; patterns of splits then contain {fold}
-    refine        makes splits of all files of a fold, or of the dataset, as its owners define them
+    refine        makes splits of all files of a fold, or of the dataset, as its authors define them
     dev_fraction  the fraction of train that is split off as dev, if the dataset has none and its users do so
     restricted    whether each user has to apply for it
-    optional      splits that the dataset can do without
+    optional      splits that may be missing
     """
 
     name: str
@@ -316,7 +316,7 @@ class DatasetCard:
 
 @dataclass(frozen=True)
 class DataSet:
-    """A dataset whose files may be in some folders; `fold` is the name of the fold that this is, if it is one."""
+    """A dataset, and the folders that may have its files; `fold` is the name of the fold, if it is one."""
 
     card: DatasetCard
     roots: tuple[Path, ...]
@@ -371,7 +371,7 @@ class DataSet:
 
     @property
     def missing(self) -> list[str]:
-        """The splits without files, in any of the folds if there are some."""
+        """The splits without files, in any of the folds if it is cross-validated."""
         if self.folds:
             missing = {name for fold in self.folds for name in fold.missing}
             return [name for name in self.card.splits if name in missing]
@@ -390,7 +390,7 @@ class DataSet:
         return [DataSet(self.card, self.roots, name) for name in self.card.folds]
 
     def split(self, name: str, *, tally: Tally | None = None) -> Split:
-        """The documents of one split, as its files have them."""
+        """The documents of one split, as they are in its files."""
         if name not in self.card.splits:
             message = f"{self.name} has no split {name!r}; it has {', '.join(self.card.splits)}."
             raise UsageError(message, code="unknown-split", value=name)
@@ -419,7 +419,7 @@ class DataSet:
         """The documents of train, dev and test, in that order.
 
         A missing split is an error, unless `partial`. If the dataset has no dev split, `dev_fraction` of train's
-        articles are split off with `seed`; the default is what the dataset's users do, for most datasets nothing.
+        articles are split off with `seed`; the default is that of the papers, mostly no dev split.
         Training documents whose id or text is in dev or test are kept, dropped and counted, or an error (`overlap`).
         """
         if overlap not in ("keep", "drop", "error"):
@@ -537,7 +537,7 @@ _SPLIT_NAMES = {
     **dict.fromkeys(("dev", "devel", "development", "val", "valid", "validation"), DEV),
     **dict.fromkeys(("test", "testing"), TEST),
 }
-# Files beside a dataset's rows that hold none.
+# Files next to a dataset's rows that have none themselves.
 _IGNORED = frozenset(
     {"dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json", "readme", "license"}
 )

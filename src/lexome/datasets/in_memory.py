@@ -13,9 +13,9 @@ from lexome.formats.tally import Tally
 
 
 def write_splits(folder: Path, splits: Mapping[str, Any]) -> Path:
-    """Write a JSON Lines file for each split, unless it is there; the folder is a dataset for `datasets.folder`.
+    """Write a JSON Lines file for each split, unless it exists; the folder is a dataset for `datasets.folder`.
 
-    UsageError where the folder has other documents: a run that was trained on those must not resume with these.
+    UsageError if the folder has other documents: a run that was trained on those must not resume with these.
     """
     if not isinstance(splits, Mapping) or "train" not in splits:
         has = ", ".join(map(repr, splits)) if isinstance(splits, Mapping) else f"a {type(splits).__name__}"

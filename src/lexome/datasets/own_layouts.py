@@ -24,7 +24,7 @@ and a line "  short form|long form" for each definition:
 
 A line of text that begins with a space continues the one before. Lines with // are the annotators' comments. The file
 has no offsets; a definition is placed where its short form and long form are closest, or, if the long form is not in
-the text as it is, at its words in order. Those that are nowhere are counted.
+the text verbatim, at its words in order. Definitions that are not found are counted.
 """
 
 import re
@@ -367,7 +367,7 @@ def _locate(text: str, short: str, long: str, taken: set[Range]) -> tuple[Range,
     shorts = [place for place in _occurrences(text, short) if place not in taken]
     contiguous = [(place,) for place in _occurrences(text, long)]
     best = min(
-        ((_distance(place, own[0]), place, own) for place in shorts for own in contiguous if _apart(place, own[0])),
+        ((_distance(place, own[0]), place, own) for place in shorts for own in contiguous if _disjoint(place, own[0])),
         default=None,
     )
     if best is not None:
@@ -383,7 +383,7 @@ def _occurrences(text: str, form: str) -> list[Range]:
     ]
 
 
-def _apart(first: Range, second: Range) -> bool:
+def _disjoint(first: Range, second: Range) -> bool:
     return first[1] <= second[0] or second[1] <= first[0]
 
 
@@ -397,7 +397,7 @@ def _words(text: str, long: str, short: Range) -> tuple[Range, ...] | None:
     place = max(0, short[0] - _REACH)
     for word in re.findall(r"\w+|[^\w\s]", long):
         match = re.compile(rf"(?<!\w){re.escape(word)}").search(text, place, short[1] + _REACH)
-        if match is None or not _apart(match.span(), short) or "\n" in text[place : match.start()]:
+        if match is None or not _disjoint(match.span(), short) or "\n" in text[place : match.start()]:
             return None
         if parts and match.start() - parts[-1][1] <= 1:
             parts[-1] = (parts[-1][0], match.end())

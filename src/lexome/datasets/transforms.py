@@ -1,4 +1,4 @@
-"""Changes that turn a dataset's own documents into those of its task, and splits that its owners define in code.
+"""Changes that turn a dataset's own documents into those of its task, and splits that its authors define in code.
 
 A change is a function of documents and a tally; a refinement is a function of all splits and the fold. Cards name them:
 CHANGES, PARAMETRIC_CHANGES and REFINEMENTS.
@@ -97,7 +97,7 @@ def drop_duplicates(docs: Iterable[Document], tally: Tally) -> Iterator[Document
 
 
 def merge_span_parts(docs: Iterable[Document], tally: Tally) -> Iterator[Document]:
-    """Takes discontinuous mentions from their first to their last character, as BLUE masks them."""
+    """Makes discontinuous mentions continuous, from the first to the last character, as BLUE masks them."""
     for doc in docs:
         discontinuous = sum(len(span.parts) > 1 for span in doc.spans)
         if discontinuous:

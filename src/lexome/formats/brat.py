@@ -7,7 +7,7 @@
     A1  Negation E1                   an attribute; M1 in older files
     N1  Reference T1 NCBIGene:672     a concept of the mention
     #1  AnnotatorNotes T1  text       an attribute of that name, the text its value
-    #2  Lexome R1  {"score": 0.9}     what brat has no place for: score, novelty and concepts of a relation
+    #2  Lexome R1  {"score": 0.9}     what brat cannot represent: score, novelty and concepts of a relation
 
 A relation to a concept is written as one to the concept's first mention, with the concept in such a note.
 Offsets count the characters of the text file, including line endings. Names with white space, which brat does
@@ -31,7 +31,7 @@ from lexome.formats.streams import Source, decode, uncompressed_name
 from lexome.formats.tally import Offsets, Tally, drop_dependents, note_losses, settle
 
 _SUPPORTED = frozenset({"relations", "attributes", "concepts", "relation novelty"})
-# The name of notes with what brat has no place for.
+# The name of notes on what brat cannot represent.
 OWN_NOTE = "Lexome"
 _MENTION = re.compile(r"(\S*) ((?:[0-9]{1,15} [0-9]{1,15};)*[0-9]{1,15} [0-9]{1,15})")
 _STANDOFF = (".ann", ".a1", ".a2")
@@ -138,7 +138,7 @@ def _document(
 def _restore(
     relations: tuple[Relation, ...], attributes: tuple[Attribute, ...], spans: tuple[Span, ...], tally: Tally
 ) -> tuple[tuple[Relation, ...], tuple[Attribute, ...]]:
-    """The relations with what our notes say of them, and the attributes without these notes."""
+    """The relations with the facts in their notes, and the attributes without these notes."""
     notes: dict[str, Attribute] = {}
     for attribute in attributes:
         if attribute.id.startswith("#") and attribute.name == OWN_NOTE:
@@ -159,9 +159,9 @@ def _restore(
 
 
 def _with_facts(relation: Relation, facts: dict[str, Any], mentioned: Mapping[str, Sequence[str]]) -> Relation:
-    """The relation with the facts of its note; ValueError if they are not of it.
+    """The relation with the facts in its note; ValueError if they do not fit it.
 
-    `mentioned` are the concepts of mentions: a side that an annotator has moved is of another concept than the note's.
+    `mentioned` are the concepts of mentions: an argument that an annotator has moved may not have the note's concept.
     """
     concepts = facts.get("concepts") or [None] * len(relation.arguments)
     arguments: list[Argument] = []
@@ -324,7 +324,7 @@ def write(docs: Iterable[Document], folder: Path, *, tally: Tally) -> None:
     """Two files per document in the folder, named by its id, percent-encoded where needed.
 
     Ids that do not have brat's form (T1, R1, E1, A1) are renumbered. What brat cannot represent is skipped and
-    counted. If writing fails, no file of it stays.
+    counted. If writing fails, none of its files remain.
     """
     stems = FileStems()
     with fill_folder(folder) as draft:

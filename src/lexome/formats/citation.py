@@ -50,7 +50,7 @@ def find_pmids(text: str) -> list[str]:
 
 
 def pmid_advice(pmids: Sequence[str]) -> str:
-    """How to get the texts of articles of which only the PMIDs are there."""
+    """How to get the texts of articles, for input that has only their PMIDs."""
     url = "https://pubmed.ncbi.nlm.nih.gov/"
     page = f"{url}?term={','.join(pmids)}" if 0 < len(pmids) <= _LINKED_PMIDS else f"{url}, search for them"
     return f"Lexome downloads nothing. Open {page}, choose Save and the format PubMed, and use the file that you get."

@@ -35,7 +35,7 @@ _WORD = re.compile(r"\w[\w\u0300-\u036f]*|[^\w\s]")
 _PIECES = {"\t": re.compile(r"[^\t\n]+"), " ": re.compile(r"[^\t\n ]+")}
 _NOT_IN_TYPE = {"\t": re.compile(r"[\t\n]|[ \r]\Z"), " ": re.compile(r"[\t\n ]|\r\Z")}
 
-# What a line counts in the limit besides its bytes: a token takes more memory than its text.
+# What a line adds to the size besides its bytes: a token takes more memory than its text.
 _LINE_BYTES = 64
 Tag = tuple[str, str]
 Mention = tuple[int, int, str]

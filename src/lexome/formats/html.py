@@ -140,7 +140,7 @@ class Page:
 class Anchors:
     """Anchors of one document's spans and relations by id, type numbers by name, and preferred names of concepts.
 
-    `related` are the spans of relations, whose marks have their anchor as a class too.
+    `related` are the spans of relations, whose marks also have their anchor as a class.
     """
 
     spans: dict[str, str]

@@ -55,7 +55,7 @@ def _decode(raw: bytes, encoding: str, tally: Tally) -> str:
     declared = _CHARSET.search(raw, 0, 4096)
     name = "utf-8" if raw.startswith(BOM_UTF8) or declared is None else web_encoding(declared[1].decode()) or "utf-8"
     if name.startswith("utf-16"):
-        name = "utf-8"  # it could not be read in UTF-16 that it is
+        name = "utf-8"  # a declaration that is legible in ASCII is not in UTF-16
     try:
         return raw.decode("utf-8-sig" if name == "utf-8" else name)
     except UnicodeDecodeError:
@@ -64,7 +64,7 @@ def _decode(raw: bytes, encoding: str, tally: Tally) -> str:
 
 
 class _Collector:
-    """Receives the tags and text of a page, and has its blocks."""
+    """Receives the tags and text of a page, and collects its blocks."""
 
     def __init__(self) -> None:
         self.blocks: list[Block] = []

@@ -60,7 +60,7 @@ class TextSample:
     def sampled(
         self, *, documents: int | None = None, megabytes: float | None = None, progress_shown: bool = True
     ) -> "TextSample":
-        """A sample of about this many documents or megabytes; everything where neither is given."""
+        """A sample of about this many documents or megabytes; everything if neither is given."""
         wanted = documents if documents is not None else megabytes and megabytes * 1e6
         if not wanted:
             return self
@@ -139,7 +139,7 @@ class AdaptationStats:
 
 @dataclass(frozen=True)
 class LearnedVocab:
-    """A tokenizer folder, the extent of its text, and statistics of `adapt`; `new` is False where it existed."""
+    """A tokenizer folder, the extent of its text, and statistics of `adapt`; `new` is False if it existed."""
 
     folder: Path
     sha256: str
@@ -251,7 +251,7 @@ def _write_folder(tokenizer: Any, recipe: VocabRecipe, run: dict[str, Any]) -> s
             sha256 = tokenizer_sha256(temporary)
             write_json(temporary / RUN_FILE, {**run, "sha256": sha256}, sort_keys=True)
     except Exception as error:
-        # The tokenizers library raises bare Exception, also where the disk is full.
+        # The tokenizers library raises bare Exception, also if the disk is full.
         if isinstance(error, OSError) or type(error) is Exception:
             message = f"{out}: cannot be written ({error}); expected a writable folder with free space."
             raise FormatError(message, code="not-writable", value=out) from error

@@ -38,7 +38,7 @@ class Fragmentation:
         self.characters += characters
 
     def measures(self) -> dict[str, float | int]:
-        """Counts and ratios; 0 where there is nothing."""
+        """Counts and ratios; 0 if nothing was counted."""
         return {
             "words": self.words,
             "pieces": self.pieces,
@@ -173,7 +173,7 @@ def mention_words(documents: Iterable[Document]) -> Iterator[tuple[str, int]]:
 
 
 def _symbol_coverage(name: str, tokenizer: Any) -> VocabStats:
-    """A row with what needs no text: the size, and the symbols the vocabulary can say."""
+    """The statistics that need no text: the size, and the coverage of symbols."""
     whole = spelled = 0
     lost = ""
     unknown = unknown_id(tokenizer)
@@ -221,7 +221,7 @@ def _measure_entities(
 
 
 def _examples(loaded: Mapping[str, Any], mentions: Counter[str], wanted: int) -> dict[str, dict[str, list[str]]]:
-    """Frequent names, those first that vocabularies break up most differently."""
+    """Frequent names, starting with those that the vocabularies split most differently."""
     frequent = sorted(mentions, key=lambda name: (-mentions[name], name))[:FREQUENT]
     broken = {name: {who: _pieces(tokenizer, name) for who, tokenizer in loaded.items()} for name in frequent}
 

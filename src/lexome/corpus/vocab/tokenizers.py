@@ -123,12 +123,12 @@ def _from_pair(vocabulary: Path, merges: Path) -> Any:
 
 
 def vocab_size(tokenizer: Any) -> int:
-    """Rows of the embedding matrix: the highest id plus one, which exceeds the pieces where ids are skipped."""
+    """Rows of the embedding matrix: the highest id plus one, which exceeds the number of pieces if ids are skipped."""
     return max(tokenizer.get_vocab().values(), default=-1) + 1
 
 
 def unknown_id(tokenizer: Any) -> int | None:
-    """The id of the unknown token; None where the vocabulary covers everything."""
+    """The id of the unknown token; None if the vocabulary covers everything."""
     for token in ("[UNK]", "<unk>"):
         if (number := tokenizer.token_to_id(token)) is not None:
             return int(number)
@@ -138,7 +138,7 @@ def unknown_id(tokenizer: Any) -> int | None:
 def special_by_name(tokenizer: Any) -> dict[str, str]:
     """The special tokens of a tokenizer by role.
 
-    Where it has both names of a role, the one marked special counts: MPNet has an untrained [CLS] beside its <s>.
+    If it has both names of a role, the one marked special counts: MPNet has an untrained [CLS] beside its <s>.
     """
     special = {token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special}
     found = {}
@@ -153,7 +153,7 @@ def special_by_name(tokenizer: Any) -> dict[str, str]:
 
 
 def special_token_template(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]] | None:
-    """The ids that a tokenizer adds before, between and after two texts; None where it adds none."""
+    """The ids that a tokenizer adds before, between and after two texts; None if it adds none."""
     found = tokenizer.encode("a", "a")
     marks = list(found.special_tokens_mask)
     texts = [place for place, special in enumerate(marks) if not special]
@@ -407,7 +407,7 @@ def learn_byte_bpe(documents: Documents, setting: VocabSettings) -> Any:
 
 
 def roberta_tokenizer(model: Any) -> Any:
-    """RoBERTa's tokenizer with this byte-level BPE model; special tokens only where the model has them."""
+    """RoBERTa's tokenizer with this byte-level BPE model; special tokens only if the model has them."""
     tokenizers = _tokenizers()
     made = tokenizers.Tokenizer(model)
     made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)

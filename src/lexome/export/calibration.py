@@ -1,7 +1,7 @@
 """Calibration by Platt scaling: a slope and an offset on the log-odds (Platt 1999).
 
-Of mentions and relations for each type; of answers for each form of question, with the probability below which a reader
-does not know the answer.
+Scores of mentions and relations are calibrated by type, those of answers by form of question; for readers, also the
+probability below which they abstain.
 
 N mentions, relations or answers, Q questions
 """
@@ -50,7 +50,7 @@ class Calibration:
     """A fitted curve with its expected calibration error before and after.
 
     ece_after is cross-validated: curves are fitted on other documents than they are measured on. `pooled` names the
-    schema whose relations of all types it was fitted on, where there were too few of one.
+    schema whose relations of all types it was fitted on, if there were too few of one type.
     """
 
     slope: float
@@ -167,7 +167,7 @@ def expected_calibration_error(scores_N: Floats, correct_N: Floats) -> float:
 
 # Readers
 
-# Least probability of an answer to a list question, relative to the best: the thresholds that are tried.
+# Thresholds to try: the minimum probability of an answer to a list question, relative to the best.
 LIST_THRESHOLDS = tuple(number / 50 for number in range(1, 50))
 
 
@@ -177,9 +177,9 @@ class ReaderCalibration:
 
     questions        answerable ones; each is also asked of another question's texts, where it is unanswerable
     answerable       the curve of the probability that texts have an answer at all
-    min_probability  the least such probability: it separates answerable from unanswerable questions best
-    list_threshold   with which the F1 of lists is best; None for other forms
-    unknown          the share of unanswerable questions that get no answer with it, and of the others
+    min_probability  the threshold on it that best separates answerable from unanswerable questions
+    list_threshold   the one with the best F1 of lists; None for other forms
+    unknown          the fraction of unanswerable questions that get no answer with min_probability, and of the others
     """
 
     form: Form

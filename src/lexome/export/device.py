@@ -1,7 +1,7 @@
 """Exported models on a GPU: their float weights in torch, packed batches over the documents of many processes.
 
-Worker processes read, tokenize, decode and write; one process holds the device and runs what they send, all requests
-that are waiting at a time. So the device waits for no file, and files are resumable as ever.
+Worker processes read, tokenize, decode and write; one process owns the device and runs what they send, all waiting
+requests as one batch. So the device never waits for a file, and bulk annotation remains resumable.
 
 T tokens of all sequences of a batch, C labels
 """
@@ -40,7 +40,7 @@ from lexome.tasks.task import Floats
 BATCH_TOKENS = 1 << 17
 # How long the process may take to load torch and the models.
 START_TIMEOUT_S = 300.0
-# Connections that may wait to be accepted: workers start at the same time, by default one may.
+# The backlog of connections: workers start at the same time, and the default is 1.
 BACKLOG = 128
 
 
@@ -211,7 +211,7 @@ def _accept(listener: Listener, requests: "queue.Queue[Request | None]") -> None
 
 
 def _answer(connection: Any, requests: "queue.Queue[Request | None]") -> None:
-    """Pass on the requests of one process, and send the answers: the device does not wait for one that is slow."""
+    """Pass on the requests of one process and send the responses, so that the device never waits for a slow process."""
     answer: queue.SimpleQueue[Any] = queue.SimpleQueue()
     # The process may be killed at any time.
     with suppress(EOFError, OSError), connection:
@@ -231,7 +231,7 @@ def _await_stop(control: Connection, requests: "queue.Queue[Request | None]", us
 def _next_batch(requests: "queue.Queue[Request | None]", later: deque[Request | None]) -> list[Request] | None:
     """The next request, with those for the same model and columns that are waiting; None at the end.
 
-    What does not belong to them is put into `later`, and taken from there first.
+    Other requests are put into `later`, which is read first.
     """
     first = later.popleft() if later else requests.get()
     if first is None:
@@ -251,7 +251,7 @@ def _next_batch(requests: "queue.Queue[Request | None]", later: deque[Request | 
 
 
 def _run_batch(models: Sequence[RunPacked], batch: Sequence[Request]) -> list[Any]:
-    """The logits of each request, from one packed batch of all; of a batch that fails, the error."""
+    """The logits of each request, from one packed batch of all; if the batch fails, its error for each."""
     number, columns = batch[0].key
     ids_T = np.concatenate([request.ids_T for request in batch])
     lengths_S = np.concatenate([request.lengths_S for request in batch])

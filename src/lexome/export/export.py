@@ -49,12 +49,12 @@ def export(
     name: str | None = None,
     log: Log = lambda line: None,
 ) -> ModelSettings:
-    """Write a masked LM, an encoder or a fine-tuned model as an ONNX folder; its settings.
+    """Write a masked LM, an encoder or a fine-tuned model as an ONNX folder, and return its settings.
 
     The folder is written only if onnxruntime's outputs equal torch's, and for int8 only if predictions on held-out
     documents agree with fp32. With `evaluation`, mention scores are calibrated, and a certificate records what was
     measured; `log` receives a line for each step. A checkpoint with BERT's next-sentence head is exported as a masked
-    LM. `name` is the model's name, whatever folder it lies in.
+    LM. `name` is the model's name, whatever its folder is called.
     """
     checkpoint, folder = Path(checkpoint), Path(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -83,7 +83,7 @@ def export(
 
 
 def _held_out_sources(model: Checkpoint, precision: str, evaluation: HeldOutEvaluation | None) -> list[HeldOutSource]:
-    """The held-out documents; UsageError where they are needed and missing, or the model cannot be evaluated."""
+    """The held-out documents; UsageError if they are needed and missing, or the model cannot be evaluated."""
     if evaluation is None or not evaluation.held_out:
         if precision != "fp32" or evaluation is not None:
             raise UsageError(
@@ -222,7 +222,7 @@ def _torch_output(model: Checkpoint, ids: list[int]) -> Tensor:
 
 
 def _settings(folder: Path, model: Checkpoint, name: str | None) -> ModelSettings:
-    """Write the tokenizer, and collect what the model is run with."""
+    """Write the tokenizer, and collect the settings to run the model with."""
     config, encoder = model.config, encoder_of(model.model)
     assert isinstance(encoder, Encoder)
     special = _write_tokenizer(folder, model)
@@ -258,7 +258,7 @@ def _settings(folder: Path, model: Checkpoint, name: str | None) -> ModelSetting
 
 
 def _write_tokenizer(folder: Path, model: Checkpoint) -> dict[str, int]:
-    """Write tokenizer.json, converted where the checkpoint has other files; the ids of special tokens."""
+    """Write tokenizer.json, converted if the checkpoint has other files; returns the ids of special tokens."""
     source, converted = folder / "given", folder / "made"
     source.mkdir()
     converted.mkdir()

@@ -1,9 +1,9 @@
 """int8 models: quantization of an ONNX graph, and acceptance by agreement with fp32 on held-out documents.
 
 Activations are scaled as in SmoothQuant. Then linear weights are quantized per output channel, embeddings per row, and
-activations dynamically: per tensor, or per token where a few tokens are outliers. Norms, biases and the head stay in
+activations dynamically: per tensor, or per token if a few tokens are outliers. Norms, biases and the head stay in
 fp32. The search keeps more weights in fp32, those that change predictions most, until a model is accepted; a
-certificate has what was measured.
+certificate records what was measured.
 
 N tokens, R input channels and C output channels of a linear weight
 """
@@ -77,7 +77,7 @@ MAX_ERROR_RATIO = 0.5
 # Migration strengths to try, and limits above the median channel to clip channels to.
 STRENGTHS = (0.5, 0.6, 0.7, 0.8)
 CLIP_LIMITS = (1.5, 2.0, 4.0)
-# Per-token quantization costs some time; it is used where a token is this many times as large as the median one.
+# Per-token quantization costs some time; it is used if a token is this many times as large as the median one.
 OUTLIER_RATIO = 8.0
 # Tokens to calibrate on: enough to see which channels are outliers.
 CALIBRATION_TOKENS = 500
@@ -225,7 +225,7 @@ def quantize(
     only: Collection[str] | None = None,
     by_token: Collection[str] = (),
 ) -> onnx.ModelProto:
-    """The graph in int8; the weights in `keep` are stored in fp16 and multiplied in fp32. `only` quantizes no others.
+    """The graph in int8; weights in `keep` are stored in fp16 and multiplied in fp32. `only` lists those to quantize.
 
     Inputs of the weights in `by_token` are quantized per token. All operators are ONNX's own; onnxruntime fuses the
     four of a quantized product into one.
@@ -439,7 +439,7 @@ class HeldOutEvaluation:
 
 
 def _training_data(checkpoint: Path) -> dict[str, Any]:
-    """The table `data` of the recipe that the checkpoint was fine-tuned by, from its record and that of its run."""
+    """The table `data` of the recipe that the checkpoint was fine-tuned with, from its record and that of its run."""
     data: dict[str, Any] = {}
     for path in (checkpoint.parent / RUN, checkpoint / RUN):
         # The record of another stage has no such key.
@@ -599,7 +599,7 @@ class Int8Search:
             f"int8 rejected: in the best of {len(self.trials)} trials it agrees with fp32 on "
             f"{100 * closest.agreed.f1:.2f}%, and its {closest.scores.metric} differs by {difference:.2f} points; "
             f"expected at least {100 * self.thresholds.agreement:g}% and at most {100 * self.thresholds.difference:g}. "
-            "Nothing was written. Export as fp32, or evaluate on more documents: of few mentions, single ones decide.",
+            "Nothing was written. Export as fp32, or evaluate on more documents: with few mentions, each one matters.",
             code="int8-rejected",
             value=closest.agreed.f1,
         )

@@ -347,7 +347,7 @@ def save(
 
 
 def custom_head(model: nn.Module, architecture: str) -> str | None:
-    """A head that no class of transformers has, in words, such as "mean pooling"; None where transformers loads it."""
+    """A head that no class of transformers has, in words, such as "mean pooling"; None if transformers loads it."""
     if not isinstance(model, EncoderWithHead):
         return None
     kind, head = kind_of(model), model.head

@@ -280,7 +280,7 @@ def _attend_by_length(
 def _attend_by_sequence(
     query_THK: Tensor, key_THK: Tensor, value_THK: Tensor, packing: Packing, *, window: int | None, dropout: float
 ) -> Tensor:
-    """Attention over each sequence: exact, with one call per sequence, or one in all where all have one length."""
+    """Attention over each sequence: exact, with one call per sequence, or a single call if all have one length."""
     if len(set(packing.lengths)) == 1:
         whole_THK: Tensor = _attend_by_length(query_THK, key_THK, value_THK, packing, window=window, dropout=dropout)
         return whole_THK

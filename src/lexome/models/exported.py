@@ -1,7 +1,7 @@
 """The float weights of an exported ONNX folder, int8 or fp32, as a model that torch trains and runs.
 
-The package ships the default model in int8 alone. Its weights times their steps are float weights again: what rounding
-has lost is lost, so the model differs from the one that was trained by as much as int8 does.
+The package ships the default model in int8 only. Its weights times their quantization steps are float weights again,
+without what rounding has lost: the model differs from the trained one as much as its int8 form does.
 """
 
 import math
@@ -24,9 +24,9 @@ from lexome.models.hf import fuse_qkv
 Floats = NDArray[np.float32]
 
 ARCHITECTURE = "bert"
-# In the order in which they are the encoder's: tanh is that of poolers.
+# In the order of preference for the encoder's activation: tanh is used by poolers.
 ACTIVATIONS = {"Gelu": "gelu", "Relu": "relu", "Tanh": "tanh"}
-# What names of weights begin with; constants of the graph have others.
+# The prefixes of weights' names; constants of the graph have others.
 MODULES = ("embed.", "layers.", "head.")
 KINDS = ("token", "sequence", "span")
 
@@ -84,7 +84,7 @@ def dequantize(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Floats]:
         elif form not in ("step", "shares") and name.startswith(MODULES):
             weights[name] = array.astype(np.float32)
     for name in weights:
-        # The graph multiplies the input by these shares, so that the weight has their inverse in it.
+        # The graph multiplies the input by these factors, and the weight contains their inverse.
         if (shares_R := arrays.get(f"{name}.shares")) is not None:
             weights[name] = weights[name] * shares_R[:, None]
     return weights
@@ -105,7 +105,7 @@ def _nodes_and_arrays(graph: Any) -> tuple[list[Any], dict[str, NDArray[Any]]]:
 def _config(
     graph: Path, nodes: Sequence[Any], arrays: Mapping[str, NDArray[Any]], weights: Mapping[str, Floats]
 ) -> EncoderConfig:
-    """The shape of the encoder, from those of its weights, the constants of its reshapes and its operators."""
+    """The encoder's configuration, from the shapes of its weights, the constants of its reshapes and its operators."""
     segments = "embed.segments" if "embed.segments" in weights else "embed.segment"
     required = ("embed.tokens", "embed.positions", segments, "layers.0.mlp.up.weight")
     if missing := [name for name in required if name not in weights]:

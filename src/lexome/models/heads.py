@@ -131,7 +131,7 @@ class HiddenLayers:
 
     BioMegatron uses 1 or 2 layers of 512 or 1024 with dropout 0.5; for question answering 2 of 2048 with dropout 0.1.
     `dropout` applies before each linear layer, the output layer included. A hidden_size of None is the encoder's.
-    `input_dropout` is the dropout before the first hidden layer where it differs: transformers' BERT pooler has none.
+    `input_dropout` is the dropout before the first hidden layer if it differs: transformers' BERT pooler has none.
     """
 
     count: int = 0

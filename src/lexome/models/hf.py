@@ -11,7 +11,7 @@ from lexome.errors import CheckpointError, UsageError
 from lexome.models.encoder import EncoderConfig
 from lexome.models.heads import HiddenLayers, SequenceHead, SpanHead, TokenHead
 
-# The kinds of model that a folder can hold: an encoder alone, or with the head of one use.
+# The kinds of model that a folder can hold: an encoder alone, or with one head.
 KINDS = ("encoder", "masked", "paired", "token", "sequence", "span")
 
 # Those with a masked-language-modeling head, whose output matrix is the token embedding.

@@ -46,14 +46,14 @@ def read_settings(folder: Path) -> dict[str, Any]:
     return settings
 
 
-# The name of a model on the Hugging Face Hub: with the organization, but for a few old ones.
+# The name of a model on the Hugging Face Hub: with the organization, except for a few old ones.
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
 
 def find_checkpoint(path: Path, *, environment: Mapping[str, str] = os.environ) -> Path:
     """The folder of a checkpoint: the path itself, or for a name of the Hugging Face Hub its copy in the local cache.
 
-    Nothing is downloaded: CheckpointError says how to, where there is no such folder and the cache has no copy.
+    Nothing is downloaded: if there is neither the folder nor a copy in the cache, CheckpointError says how to get one.
     """
     name = path.as_posix()
     if path.exists() or path.is_absolute() or not _HUB_ID.fullmatch(name):

@@ -1,1 +1,1 @@
-"""Studies: a paper's experiments run again with its own protocol, and set beside what it and others report."""
+"""Studies: a paper's experiments rerun with its own protocol, and compared with what it and others report."""

@@ -267,7 +267,7 @@ class MissingTask(_Stored):
     """A task without results, and why.
 
     source  where to get its dataset
-    model   the model it failed for; None where the dataset is missing
+    model   the model it failed for; None if the dataset is missing
     """
 
     task: str

@@ -62,7 +62,7 @@ class StudyOptions:
     only       tasks or datasets, by name; empty for all
     quick      one seed, the first point of each grid, one fold, early stopping
     jobs       tasks in parallel
-    overrides  fine-tuning keys laid over every task's recipe; None removes a key
+    overrides  fine-tuning keys that override every task's recipe; None removes a key
     """
 
     out: Path
@@ -162,7 +162,7 @@ def require_free_keys(overrides: Mapping[str, Any]) -> None:
 
 
 def _quick_recipe(recipe: FinetuneRecipe, keys: Mapping[str, Any]) -> FinetuneRecipe:
-    """The recipe with one seed, one point of the grid and one fold, and early stopping where there is a dev split."""
+    """The recipe with one seed, one point of the grid and one fold, and early stopping if there is a dev split."""
     grid = {name: values[:1] for name in ("batch", "lr", "epochs") if (values := getattr(recipe.grid, name))}
     first: dict[str, Any] = {"seeds": recipe.seeds[:1]}
     first |= {"grid": {**grid, "seeds": "all"}} if grid else {}
@@ -328,7 +328,7 @@ def _attempt(
 
 
 def _run_task(study: StudyRecipe, task: TaskTable, model: str, start: Path, options: StudyOptions) -> TaskResult:
-    """Select a variant where the protocol has several, run it, and aggregate its test scores."""
+    """Select a variant if the protocol has several, run it, and aggregate its test scores."""
     runs_folder = options.out / "runs" / model
     if task.init_from is not None:
         start = runs_folder / task.init_from / _reported_folder(runs_folder / task.init_from)
@@ -397,7 +397,7 @@ def format_keys(keys: Mapping[str, Any], prefix: str = "") -> str:
 
 
 def _best_runs(result: Finetuned) -> tuple[Row, list[FinetuneRecord]]:
-    """The best cell of the grid and its finished runs; where some failed, those of the seeds with the most folds."""
+    """The best cell of the grid and its finished runs; if some failed, those of the seeds with the most folds."""
     summary = result.summary
     if summary.best is None:
         message = f"{result.folder}: the grid has no best cell without a dev split."

@@ -359,7 +359,7 @@ STUDY, TEXT, MARKDOWN, HTML, PLOT = "study.json", "table.txt", "table.md", "tabl
 
 
 def write_result(result: StudyResult, folder: Path) -> list[Path]:
-    """Write the result as JSON, text, Markdown, HTML and a plot, which is left out without matplotlib; the files."""
+    """Write the result as JSON, text, Markdown, HTML and, with matplotlib, a plot; returns the paths."""
     name: str | None = PLOT
     try:
         plot(result, folder / PLOT)

@@ -54,7 +54,7 @@ class Classes(Task):
     threshold  the minimum probability of each of several labels
     pool       how logits of a long document's windows are combined: "mean" or "max"
     overlap    the minimum number of tokens that two windows of a long text share
-    empty      the label of a document without one, where one is expected
+    empty      the label of a document without one, if one is expected
     scored     the labels that count in F1, if not all: relations are scored without "none"
     average    the metric that selects models: micro F1, macro F1, the accuracy of whole documents, or example-based F1
                as in BLUE ("examples")
@@ -174,7 +174,7 @@ class Inference(Classes):
 class Similarity(Task):
     """The similarity of the two passages of a document, a number as its label: "3.4". Pearson's r selects models.
 
-    Labels lie between `low` and `high`, which a model learns as 0 to 1; a label beyond them is an error.
+    Labels are between `low` and `high`, scaled to 0 to 1 for the model; a label outside is an error.
     """
 
     kind = "similarity"
@@ -237,7 +237,7 @@ def label_scores(
 ) -> Scores:
     """Micro and macro F1 over the scored labels, with precision and recall, and accuracy; `average` comes first.
 
-    F1 is 0 where none of the scored labels occurs or is predicted, as in a small split: their spelling was checked when
+    F1 is 0 if none of the scored labels occurs or is predicted, as in a small split: their spelling was checked when
     the labels were read.
     """
     if several:

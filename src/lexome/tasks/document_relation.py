@@ -61,7 +61,7 @@ MAX_PAIRS = 4096
 MAX_ENTITY_PAIRS = 8 * MAX_PAIRS
 # Subjects of one sentence; the pairs of later ones are not scored.
 MAX_SUBJECTS = 32
-# The token on either side of a subject: BERT's, RoBERTa's and SentencePiece's vocabularies have it, text hardly.
+# The token on either side of a subject: in the vocabularies of BERT, RoBERTa and SentencePiece, but rare in text.
 SUBJECT_MARK = "@"
 # Mentions that count as one window: decoding 4,096 pairs, of 90 mentions, takes as long as encoding a few windows.
 MENTIONS_PER_WINDOW = 5
@@ -162,7 +162,7 @@ class MentionPair:
 
 @dataclass(frozen=True, slots=True)
 class PairScores:
-    """What a model says of two entities: the probability of each label of a schema, and of no relation.
+    """A model's prediction for two entities: the probability of each label of a schema, and of no relation.
 
     label          the most probable one; None for no relation
     novelty        probability that the relation is novel, if the schema has novelty
@@ -187,7 +187,7 @@ class DocumentRelations(Task):
     schemas    which relations between which types (Schema)
     annotated  the schemas that a source annotates; other schemas are neither learned nor scored there. By default all
     width      numbers in the vector of a mention, for each relation and side
-    marking    "type": a token that names its type is put before each mention; "none": nothing is, but for subjects
+    marking    "type": a token that names its type is put before each mention; "none": only subjects are marked
     overlap    the minimum number of tokens that two windows of a long document share
     """
 
@@ -261,12 +261,12 @@ class DocumentRelations(Task):
 
     @property
     def uses_sentences(self) -> bool:
-        """Whether pairs of some schema are those of a sentence."""
+        """Whether some schema pairs mentions within a sentence."""
         return any(schema.scope == "sentence" for schema in self._schemas)
 
     @property
     def needs_sentences(self) -> bool:
-        """Datasets of abstracts have none, and a pair of a sentence must be the same in training and annotation."""
+        """Datasets of abstracts lack them, and pairs within a sentence must be the same in training and annotation."""
         return self.uses_sentences
 
     def oversize(self, doc: Document, limit: int) -> str | None:
@@ -329,7 +329,7 @@ class DocumentRelations(Task):
     def _subject_examples(
         self, doc: Document, tokens: TokenizedText, tokenizer: Tokenizer, frame: Frame
     ) -> list[Example]:
-        """For each subject of the schemas with one pass per subject, its sentence; the key is the subject's id."""
+        """The sentence of each subject of the schemas with one pass per subject; the key is the subject's id."""
         pairs = self._subject_pairs()
         if not pairs:
             return []
@@ -543,7 +543,7 @@ class DocumentRelations(Task):
         return entities
 
     def _places(self, spans: Sequence[Span], example: Example) -> list[int]:
-        """The token of each mention in an example, its mark or else its first token; -1 if it is not in there."""
+        """The token of each mention in an example, its mark or else its first token; -1 if it is not in the example."""
         starts, ends = example.starts, example.ends
         marks = np.flatnonzero((starts == ends) & (starts != NO_OFFSET))
         text = np.flatnonzero(starts < ends)
@@ -571,7 +571,7 @@ class DocumentRelations(Task):
     # --- Gold relations
 
     def _gold(self, doc: Document, notes: Counter[str]) -> "dict[PairKey, Relation | None]":
-        """The relation of each related pair of the active schemas; None where it has a type that is ignored."""
+        """The relation of each related pair of the active schemas; None if its type is ignored."""
         spans = self._spans(doc)
         gold: dict[PairKey, Relation | None] = {}
         for number in self.active:
@@ -716,9 +716,9 @@ class DocumentRelations(Task):
         return scores
 
     def _comparisons(
-        self, number: int, gold: "Mapping[PairKey, Relation | None]", found: "Mapping[PairKey, Relation | None]"
+        self, number: int, gold: "Mapping[PairKey, Relation | None]", predicted: "Mapping[PairKey, Relation | None]"
     ) -> dict[str, tuple[set[Hashable], set[Hashable]]]:
-        """What is compared for a schema: relations with their types, pairs, and novelty, without ignored pairs."""
+        """The items to compare for a schema: relations with their types, pairs, and novelty, without ignored pairs."""
         schema = self._schemas[number]
         ignored = {_names(key) for key, relation in gold.items() if relation is None and key[0] == number}
         sides = [
@@ -727,7 +727,7 @@ class DocumentRelations(Task):
                 for key, relation in every.items()
                 if key[0] == number and relation is not None and _names(key) not in ignored
             }
-            for every in (gold, found)
+            for every in (gold, predicted)
         ]
         compared: dict[str, tuple[set[Hashable], set[Hashable]]] = {
             "f1": _both(sides, lambda pair, relation: (pair, relation.type)),
@@ -810,7 +810,7 @@ def key_arguments(key: PairKey) -> tuple[Argument, ...]:
 def score_pairs(logits_TC: Floats, first_N: Ints, second_N: Ints, *, width: int) -> Floats:
     """The logit of each relation for each mention pair, (N, R).
 
-    The outputs of a token are, for each relation, its vector as first side, as second side, and a number of either.
+    The outputs of a token are, for each relation, its vector as first side, as second side, and a number for each side.
     """
     outputs = 2 * width + 2
     first_NRO = logits_TC[first_N].reshape(len(first_N), -1, outputs)

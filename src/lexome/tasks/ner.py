@@ -63,9 +63,9 @@ UnitSpan = tuple[int, int, str]
 LETTERS: dict[Scheme, str] = {"iob2": "BI", "iobes": "BIES"}
 OUTSIDE = "O"
 
-# Tags of a group where the best sequence is looked for between units that are certainly O: O, B and I of one type.
+# Tags per group (O, B and I of one type) for which Viterbi searches only between units that are certainly O.
 LOCAL_TAGS = 3
-# By how much a unit must be certain to be O, in log-probability: far above rounding.
+# The margin by which O must win to be certain, in log-probability: far above rounding.
 MARGIN = 1e-6
 
 # Up to this many groups of three tags, Python's floats are faster than numpy's arrays.
@@ -124,7 +124,7 @@ def decode_tags(indices: Ints, tags: Sequence[str], begins: Collection[int] = ()
 
 
 def scheme_transitions(tags: Sequence[str], scheme: Scheme) -> Transitions:
-    """The scheme's grammar as a CRF of one group: 0 for what is valid, FORBIDDEN for what is not."""
+    """The scheme's grammar as a CRF of one group: 0 for valid transitions, FORBIDDEN for others."""
     count = len(tags)
     between = np.array([[0.0 if _may_follow(tag, other, scheme) else FORBIDDEN for other in tags] for tag in tags])
     first = np.array([0.0 if _may_follow(OUTSIDE, tag, scheme) else FORBIDDEN for tag in tags])
@@ -144,7 +144,7 @@ def _may_follow(tag: str, other: str, scheme: Scheme) -> bool:
 
 
 def require_transitions(transitions: Transitions, groups: int, tags: int) -> None:
-    """Raise unless transition scores are of this many groups and tags."""
+    """Raise unless transition scores have this many groups and tags."""
     shapes = (transitions.between.shape, transitions.first.shape, transitions.last.shape)
     expected = ((groups, tags, tags), (groups, tags), (groups, tags))
     if shapes != expected:
@@ -155,7 +155,7 @@ def require_transitions(transitions: Transitions, groups: int, tags: int) -> Non
 def best_valid_tags(scores_UGK: Floats, runs: Sequence[Range], grammar: Transitions) -> Ints:
     """The best tags (U, G) that the scheme allows, in each run of units on its own; `grammar` has one group.
 
-    Viterbi is needed only where the best tag of each unit is not a valid sequence.
+    Viterbi is needed only where the best tags of the units are not a valid sequence.
     """
     best_UG = _most_probable(scores_UGK)
     previous_UG = np.zeros_like(best_UG)
@@ -190,7 +190,7 @@ def _most_probable(scores_UGK: Floats) -> Ints:
 def _certainly_outside(scores_UK: Floats) -> NDArray[np.bool_]:
     """The units that are O in the best valid sequence of O, B and I, whatever their neighbors are.
 
-    O may follow any tag, and all that another tag can do for the unit behind is to make it I instead of B.
+    O may follow any tag, and all that another tag can change for the next unit is to allow I instead of B.
     """
     lost_U = scores_UK[:, 0] - scores_UK[:, 1:].max(1)
     won_U = np.append(scores_UK[1:, 2] - scores_UK[1:, 1], 0.0)
@@ -267,7 +267,7 @@ Decoding = Literal["viterbi", "repair"]
 Context = Literal["document", "passage", "sentence"]
 Measure = Literal["strict", "bc2gm"]
 
-# The least probability of each word of a near miss to be inside a mention.
+# The minimum probability that each word of a near miss is inside a mention.
 NEAR_MISS = 0.1
 
 # The type of BC2GM's alternative mentions, which its scoring accepts as well.
@@ -343,8 +343,8 @@ class Ner(Task):
         self.types, self.nested, self.scheme = tuple(types), nested, scheme
         self.labelling, self.decoding, self.discontinuous = labelling, decoding, discontinuous
         self.context, self.overlap, self.measure = context, overlap, measure
-        self.annotated = self._checked_annotated(annotated or {})
-        self.extra = self._checked_extra(extra)
+        self.annotated = self._check_annotated(annotated or {})
+        self.extra = self._check_extra(extra)
         self.asked = frozenset(types)
         self.notes = Counter()
         self._tags = [tag_set((type_,), scheme) for type_ in types] if nested else [tag_set(types, scheme)]
@@ -359,7 +359,7 @@ class Ner(Task):
             self.transitions = Transitions(*arrays)
             require_transitions(self.transitions, len(self.groups), self.groups[0])
 
-    def _checked_annotated(self, annotated: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
+    def _check_annotated(self, annotated: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
         if annotated and not self.nested:
             message = "annotated needs nested=True: one choice among all tags cannot ignore some types."
             raise UsageError(message, code="conflicting-settings", value="annotated")
@@ -368,7 +368,7 @@ class Ner(Task):
                 require_choice(type_, self.types, "annotated type")
         return {name: tuple(types) for name, types in annotated.items()}
 
-    def _checked_extra(self, extra: Sequence[str]) -> tuple[str, ...]:
+    def _check_extra(self, extra: Sequence[str]) -> tuple[str, ...]:
         if extra:
             require_names(extra, "extra types")
         for type_ in extra:
@@ -379,7 +379,7 @@ class Ner(Task):
         return tuple(extra)
 
     def settings(self) -> dict[str, Any]:
-        """Kind and constructor arguments in JSON's types; without `extra` and `transitions` where there are none."""
+        """Kind and constructor arguments in JSON's types; without `extra` and `transitions` if there are none."""
         settings = super().settings()
         del settings["transitions"]
         if not self.extra:
@@ -631,7 +631,7 @@ class Ner(Task):
         return best_UG
 
     def score(self, gold: Sequence[Document], predicted: Sequence[Document]) -> Scores:
-        """Micro F1, precision and recall, then the F1 of each type where there are several."""
+        """Micro F1, precision and recall, then the F1 of each type if there are several."""
         require_same_length(len(gold), len(predicted), "gold documents", "predicted ones")
         if self.measure == "bc2gm":
             gold_ranges, predicted_ranges = (
@@ -760,7 +760,7 @@ def _merge_examples(examples: Sequence[Example], logits: Sequence[Floats]) -> tu
 
 
 def _reason_missed(place: Range, type_: str, same_type: Sequence[Span], others: Sequence[Span]) -> str | None:
-    """Why a range was not predicted as a mention; None where mentions of its type cover it.
+    """Why a range was not predicted as a mention; None if mentions of its type cover it.
 
     `others` are mentions that exclude it. Both sequences are ordered, and their mentions do not overlap.
     """
@@ -786,7 +786,7 @@ def _span_ranges(doc: Document, types: Collection[str]) -> list[Range]:
 
 
 def _log_softmax(logits: Floats) -> Floats:
-    """Column by column where there are few, as numpy takes longer for sums of few numbers."""
+    """The log-softmax, column by column if there are few: numpy is slow at summing few numbers."""
     values = np.asarray(logits, np.float64)
     if values.shape[-1] >= FEW_GROUPS:
         shifted = values - values.max(-1, keepdims=True)

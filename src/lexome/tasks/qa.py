@@ -169,17 +169,17 @@ class Questions(Task):
         return any(self._matching(doc) for doc in docs)
 
     def with_all_candidates(self, *, list_threshold: float = 0.0) -> "Questions":
-        """The task for which no candidate is too improbable, but for lists, if so given."""
+        """The task with all candidates, however improbable; lists keep those above `list_threshold`."""
         task = copy(self)
         task.min_probability, task.null_threshold, task.list_threshold = 0.0, inf, list_threshold
         task.kept = self.best
         return task
 
     def answerable(self, question: Question) -> float:
-        """The probability that the texts answer a question, by all its candidates: what "no answer" leaves of 1.
+        """The probability that the texts answer a question: that of all its candidates together, except "no answer".
 
-        That of the best candidate where "no answer" is none of them. How the rest is divided among candidates, such as
-        BRCA1 and BRCA1 gene, does not matter.
+        If "no answer" is not an option, that of the best candidate. How it is divided among candidates, such as BRCA1
+        and BRCA1 gene, does not matter.
         """
         scores = [answer.score or 0.0 for answer in question.answers]
         return min(sum(scores), 1.0) if self.null and self.form != "yesno" else max(scores, default=0.0)
@@ -462,14 +462,14 @@ def question_contexts(doc: Document) -> list[tuple[Passage, ...]]:
 
 
 def ask_of(question: Question, texts: Iterable[str]) -> Document:
-    """A document in which a question is asked of these texts together, so that probabilities of answers compare."""
+    """A document in which a question is asked of these texts together, so that their answers are comparable."""
     return Document(question.id, lay_out((SNIPPET, text) for text in texts), questions=(question,))
 
 
 def join_texts(docs: Iterable[Document]) -> list[Document]:
     """A document for each question, with all the texts that it is asked of in these documents, each text once.
 
-    Answers lose their places: any place of an answer is right.
+    Answers lose their offsets: any occurrence of an answer is right.
     """
     groups: dict[tuple[str, str], tuple[list[Question], dict[str, None]]] = {}
     for doc in docs:

@@ -251,7 +251,7 @@ class Relations(Task):
             require_choice(label, labels, "scored label")
         self.pairs = tuple((str(first), str(second)) for first, second in pairs)
         if self.pairs and self.none is None:
-            message = "pairs need a label that says that there is no relation. Name it as none."
+            message = "pairs need a label for no relation. Name it as none."
             raise UsageError(message, code="missing-key", value="none")
         if level == "concept" and scope == "sentence":
             message = 'level is "concept" and scope "sentence"; concepts are related over a whole document.'
@@ -280,7 +280,7 @@ class Relations(Task):
         if labels or not pairs:
             return settings
         none = next(name for name in ("none", "no_relation", "NONE", "") if name not in types)
-        # Of both orders of two types, the one that relations have more often.
+        # Of both orders of two types, the one that is more frequent.
         ordered = [pair for pair, count in pairs.items() if (count, pair) >= (pairs[pair[::-1]], pair[::-1])]
         far = places["document"] > FAR_RELATIONS * places.total()
         settings |= {"labels": [none, *settings["labels"]], "none": none, "pairs": sorted(map(list, ordered))}

@@ -1,7 +1,7 @@
 """The interface of all tasks: encode documents into model inputs, decode logits into documents, score predictions.
 
-Long texts become overlapping windows of a model's length, and logits of tokens those of units (words or tokens) that
-labels are put on.
+Long texts are split into overlapping windows of a model's length, and logits of tokens become those of units (words or
+tokens), which carry the labels.
 
 T tokens of an example or a document, U units of it, G groups of labels, K labels of a group, C outputs of the head
 """
@@ -35,7 +35,7 @@ Ints = NDArray[np.int64]
 TASK = "task.json"
 # A target that the loss ignores, as in torch's cross_entropy.
 IGNORE_INDEX = -100
-# The character offset of special tokens, which stand nowhere in the text.
+# The character offset of special tokens, which are not in the text.
 NO_OFFSET = -1
 
 Head = Literal["token", "sequence", "span"]
@@ -99,7 +99,7 @@ class Transitions:
 
 @dataclass(frozen=True, slots=True)
 class PairOutputs:
-    """The head's outputs for pairs of mentions: for each relation, then for each novelty, a vector and a number a side.
+    """The head's outputs for mention pairs: a vector and a number per side for each relation, then for each novelty.
 
     width                numbers in a vector
     schema_of_relation   the schema of each relation, (R,)
@@ -123,7 +123,7 @@ class NearMiss:
 
 @fast_dataclass
 class PredictedMention:
-    """A mention as decoding finds it, with its mean probability."""
+    """A decoded mention, with its mean probability."""
 
     start: int
     end: int
@@ -136,7 +136,7 @@ class CalibrationExample:
     """The score of a prediction and whether it is correct, which calibration is fitted to.
 
     type      the mention's or relation's type
-    pool      the types that are calibrated together where one is rare; "" for none
+    pool      the types that are calibrated together if one is rare; "" for none
     document  the number of its document
     """
 
@@ -163,7 +163,7 @@ class Task(ABC):
                  "span": a first and a last token; "pairs": one relation or none for each pair of mentions
     labels       names of the head's outputs, group after group
     groups       the number of outputs in each group; usually all outputs are one group
-    pair_outputs what the outputs mean where the loss is "pairs"; only such tasks have it
+    pair_outputs what the outputs mean if the loss is "pairs"; only such tasks have it
     notes        counts of what could not be encoded as annotated
     types        mention types that it predicts; empty for tasks that predict no mentions
     extra        those of `types` that annotation reports only on request
@@ -214,7 +214,7 @@ class Task(ABC):
         """The predictions in a document as comparable items: two models agree on the items they share."""
 
     def settings(self) -> dict[str, Any]:
-        """Kind and constructor arguments in JSON's types, from which tasks.task_of makes the task again."""
+        """Kind and constructor arguments in JSON's types, from which tasks.task_of restores the task."""
         names = signature(type(self)).parameters
         return {"kind": self.kind, **{name: _as_json(getattr(self, name)) for name in names}}
 
@@ -240,7 +240,7 @@ class Task(ABC):
 
     @property
     def input_pairs(self) -> tuple[tuple[str, str], ...]:
-        """The pairs of these types that it relates; any two where it has none."""
+        """The pairs of these types that it relates; any two if it has none."""
         return ()
 
     @property
@@ -253,7 +253,7 @@ class Task(ABC):
         return True
 
     def answering_also(self, forms: Collection[str]) -> "Task":
-        """The task that also answers questions of another form with its outputs, where `forms` lacks one."""
+        """The task that also answers questions of another form with its outputs, if `forms` lacks one."""
         return self
 
     @property
@@ -400,9 +400,9 @@ def require_overlap(overlap: int) -> None:
 
 
 def require_same_length(count: int, other: int, what: str, others: str) -> None:
-    """Raise unless there are as many of one as of the other."""
+    """Raise unless the two numbers are equal."""
     if count != other:
-        message = f"there are {count} {what} and {other} {others}; expected as many."
+        message = f"there are {count} {what} and {other} {others}; expected equal numbers."
         raise UsageError(message, code="length-mismatch", value=(count, other))
 
 
@@ -515,7 +515,7 @@ def task_of(settings: Mapping[str, Any]) -> Task:
 
 # Long texts as windows
 
-# How good a token is to begin a window at.
+# How suitable a token is to begin a window.
 INSIDE, WORD, SENTENCE = 0, 1, 2
 
 # A window begins at most this many tokens early in order to begin at a sentence.
@@ -530,7 +530,7 @@ HASHED = 8
 
 @dataclass(frozen=True, slots=True)
 class TokenizedText:
-    """The tokens of passages: ids, document offsets (none for white space), and how good each is to begin a window."""
+    """The tokens of passages: ids, document offsets (none for white space), and rank as the first of a window."""
 
     ids: Ints
     starts: Ints
@@ -588,7 +588,7 @@ def tokenize_text(text: str, tokenizer: Tokenizer) -> TokenizedText:
 
 
 def text_capacity(frame: Frame, *, texts: int = 1) -> int:
-    """How many tokens of text an example holds beside its special tokens."""
+    """How many tokens of text fit into an example besides its special tokens."""
     special = len(frame.before) + len(frame.after) + (len(frame.between) if texts == 2 else 0)
     if frame.max_tokens - special < texts:
         raise UsageError(
@@ -624,7 +624,7 @@ def windows(begins: Sequence[int] | Ints, *, size: int, overlap: int) -> list[Ra
 
 
 def anchored_windows(tokens: TokenizedText, *, size: int, overlap: int) -> list[Range]:
-    """Windows as `windows` makes them, but whose places depend only on the text near them.
+    """Windows like those of `windows`, except that their places depend only on nearby text.
 
     A long text is cut at anchors, and each part is read with half an overlap of context on either side; a part longer
     than a window takes several. So inserting or deleting text elsewhere moves no window.
@@ -673,7 +673,7 @@ def _anchors(tokens: TokenizedText, *, reach: int) -> list[int]:
 def pair_windows(
     first: TokenizedText, second: TokenizedText, frame: Frame, *, overlap: int
 ) -> list[tuple[Range, Range]]:
-    """Ranges of two texts that share an example, such that all of one meets all of the other.
+    """Ranges of two texts that share an example, so that all of one meets all of the other.
 
     If both do not fit, the longer is cut into windows and the shorter is whole in each; a shorter text of more than
     half an example is cut too, and every window of one meets every window of the other.
@@ -797,7 +797,7 @@ def whitespace_mask(text: str) -> NDArray[np.bool_]:
 SPACE, LETTER, MARK, COMBINING, BEYOND = range(5)
 
 
-# Of the same passage for its words, and for characters between them.
+# Cached, because a passage's words and the characters between them both need its kinds.
 @lru_cache(maxsize=4)
 def _character_kinds(text: str) -> NDArray[np.uint8]:
     """The kind of each character of a text."""
@@ -885,7 +885,7 @@ def _words(passage: Passage) -> Ints:
     if (kinds >= COMBINING).any():
         edges = [edge for match in _WORD.finditer(passage.text) for edge in match.span()]
         return np.array(edges, np.int64).reshape(-1, 2) + passage.offset
-    # The same in a fifth of the time, for all that has no accents apart from their letters.
+    # The same in a fifth of the time, for text without combining accents.
     letters, marks = np.pad(kinds == LETTER, 1), kinds == MARK
     begins = (letters[1:-1] & ~letters[:-2]) | marks
     ends = (letters[1:-1] & ~letters[2:]) | marks

@@ -157,7 +157,7 @@ class Release:
             end = os.fstat(self._stream.fileno()).st_size
             members = []
             for member in self._tar:
-                # Before the next header is looked for after it: tarfile follows any size, also backwards and for ever.
+                # Checked before the next header is read: tarfile follows any size, even backwards and forever.
                 if member.size < 0 or (member.isreg() and not 0 <= member.offset_data <= end - member.size):
                     raise damaged_error(str(path), f"a member of {member.size:,} bytes in an archive of {end:,}")
                 members.append(member)

@@ -121,7 +121,7 @@ def mention_differences(pairs: Sequence[DocumentPair], only: Collection[str] | N
     """Each wrong mention: wrong type, wrong boundary, both, missed or spurious.
 
     Every mention is in one difference at most. Those with only a wrong boundary are right in relaxed scoring; those
-    with only a wrong type are right where types are ignored.
+    with only a wrong type are right if types are ignored.
     """
     for doc in _mention_pairs(pairs, only):
         right = set(doc.gold) & set(doc.predicted)
@@ -229,7 +229,7 @@ def _tag_tokens(gold: Document, doc: Document, only: Collection[str] | None) -> 
 
 
 def _put_tags(places: Sequence[Range], tags: list[str], type: str, mention: Range) -> bool:
-    """Tag the tokens of a mention, unless one of them has a tag; whether that was done."""
+    """Tag the tokens of a mention, unless one of them has a tag; returns whether they were tagged."""
     inside = [number for number, (start, end) in enumerate(places) if start < mention[1] and mention[0] < end]
     if not inside or any(tags[number] != "O" for number in inside):
         return False
@@ -286,7 +286,7 @@ def token_differences(pairs: Sequence[DocumentPair], tags: TagPairs) -> Iterator
 
 
 def _read_by_one(sentence: Sentence, scheme: str, name: str, loose: Chunker) -> Iterator[tuple[str, str, str]]:
-    """The program that alone reads a mention, the mention, and the tags around it."""
+    """Mentions that only one program reads: the program, the mention, and the tags around it."""
     tags = [tag for _, tag in sentence]
     loosely, strictly = _with_named_types(loose(tags)), _with_named_types(strict_chunks(tags, scheme=scheme))
     for kind, chunks in ((f"{name} alone", loosely - strictly), ("strict seqeval alone", strictly - loosely)):
@@ -617,7 +617,7 @@ def unscored(pairs: Sequence[DocumentPair]) -> int:
 
 
 def count_repeated(pairs: Sequence[DocumentPair]) -> int:
-    """How often a question is asked of a further document."""
+    """How often a question is asked again, of another document."""
     scored = sum(_can_be_scored(question) for pair in pairs for question in pair.gold.questions)
     return scored - sum(map(len, _scored_questions(pairs)))
 
@@ -752,7 +752,7 @@ _METRICS = {"factoid": _factoid, "list": _list, "yesno": _yes_no, None: _squad}
 CONCEPTS = "concepts"
 
 Ids = Callable[[Iterable[str]], Collection[str]]
-"""From concept ids to the ids that are compared, where several mean the same."""
+"""Maps concept ids to the ids to compare, if several mean the same."""
 
 
 def concept_metrics(pairs: Sequence[DocumentPair], only: Collection[str] | None = None) -> list[MetricResult]:

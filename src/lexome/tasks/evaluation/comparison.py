@@ -1,4 +1,4 @@
-"""Predicted and gold documents: loaded, paired by id, never with another text; and the records of an evaluation."""
+"""Predicted and gold documents, loaded and paired by id if their texts are equal; and the records of an evaluation."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -46,7 +46,7 @@ class Resampling:
 class MetricResult:
     """One metric of one system.
 
-    section    what it is of: mentions, tokens, relations, labels or questions
+    section    what it is about: mentions, tokens, relations, labels or questions
     name       the metric
     score      the name of its score: F1, accuracy, ...
     rows       a row for each gold document
@@ -132,7 +132,7 @@ class LoadedFile:
 
 
 def load(path: Path, format: str | None = None, options: Mapping[str, str] | None = None) -> LoadedFile:
-    """All documents of a file, folder or archive; a bad document raises, for it would be scored as missing."""
+    """All documents of a file, folder or archive; a bad document raises, because it would be scored as missing."""
     if str(path) == "-":
         message = "standard input cannot be evaluated: it can be read only once. Write it to a file."
         raise FormatError(message, code="unsupported-input", value="-")
@@ -218,7 +218,7 @@ class DocumentPairs:
 
 
 def pair_documents(predicted: LoadedFile, gold: LoadedFile) -> DocumentPairs:
-    """Each gold document with the predicted one of its id, the second with the second if an id comes twice.
+    """Each gold document with the predicted one of its id, the second with the second if an id occurs twice.
 
     Files that share no id, but have the same texts in the same order, are matched by place: ids made of a file's name
     differ. A gold document without a prediction is paired with one without annotations.
@@ -291,7 +291,7 @@ def _some_ids(docs: Sequence[Document]) -> str:
 class Difference:
     """One difference between predictions and gold.
 
-    section    what it is of: mentions, tokens, relations, labels or questions
+    section    what it is about: mentions, tokens, relations, labels or questions
     kind       how they differ, such as "missed" or "wrong type"
     document   the document's id
     gold       the gold annotation, or None

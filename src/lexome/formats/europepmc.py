@@ -163,14 +163,14 @@ def _metadata(record: dict[str, Any], pmid: str | None, pmc: str | None, tally: 
         article_types=tuple(filter(None, types)),
         languages=(language,) if language else (),
         journal=_journal(record),
-        published=_published(record, tally),
+        published=_publication_date(record, tally),
         revised=_date(record, "dateOfRevision", tally),
         authors=_authors(record, tally),
         mesh=tuple(
             MeshHeading(
-                *_named(heading, "descriptorName"),
+                *_mesh_name(heading, "descriptorName"),
                 tuple(
-                    MeshQualifier(*_named(part, "qualifierName"))
+                    MeshQualifier(*_mesh_name(part, "qualifierName"))
                     for part in _objects(heading, "meshQualifierList", "meshQualifier")
                 ),
             )
@@ -211,7 +211,7 @@ def _journal(record: dict[str, Any]) -> Journal | None:
     return journal if journal != Journal() else None
 
 
-def _published(record: dict[str, Any], tally: Tally) -> str | None:
+def _publication_date(record: dict[str, Any], tally: Tally) -> str | None:
     """The issue's date; printPublicationDate is ignored, because it turns 2016 into 2016-01-01."""
     issue = _date(_inner(record, "journalInfo"), "dateOfPublication", tally)
     date = more_precise(issue, _date(record, "electronicPublicationDate", tally))
@@ -269,6 +269,6 @@ def _author_from_name(name: str) -> Author:
     return Author(family=match[1], initials=match[2]) if match is not None else Author(collective=name or None)
 
 
-def _named(record: dict[str, Any], key: str) -> tuple[str, None, bool]:
+def _mesh_name(record: dict[str, Any], key: str) -> tuple[str, None, bool]:
     """A MeSH name without id, and whether it is a main topic."""
     return _text(record, key) or "", None, _text(record, "majorTopic_YN") == "Y"

@@ -424,7 +424,7 @@ class Blocks:
 
     def labeled(self, element: Element, place: BlockPlace) -> None:
         """Add the content, with its label before the first passage."""
-        self._prefixed(element, place, self._take_text(_first(element, "label")))
+        self._add_prefixed(element, place, self._take_text(_first(element, "label")))
 
     def listing(self, element: Element, place: BlockPlace) -> None:
         """Add a list: each paragraph of an item is a passage."""
@@ -433,11 +433,11 @@ class Blocks:
     def definition(self, element: Element, place: BlockPlace) -> None:
         """Add a term and its definition, separated by a tab."""
         terms = [self._take_text(child) for child in element if child.tag in ("label", "term")]
-        self._prefixed(element, place, "\t".join(filter(None, terms)), gap="\t")
+        self._add_prefixed(element, place, "\t".join(filter(None, terms)), gap="\t")
 
     def speech(self, element: Element, place: BlockPlace) -> None:
         """Add a speech, preceded by the speaker's name."""
-        self._prefixed(element, place, self._take_text(_first(element, "speaker")))
+        self._add_prefixed(element, place, self._take_text(_first(element, "speaker")))
 
     def footnote(self, element: Element, place: BlockPlace) -> None:
         """Add a note, preceded by its mark."""
@@ -607,7 +607,7 @@ class Blocks:
         self._flush_floating(place)
         return place
 
-    def _prefixed(self, element: Element, place: BlockPlace, prefix: str, *, gap: str = " ") -> None:
+    def _add_prefixed(self, element: Element, place: BlockPlace, prefix: str, *, gap: str = " ") -> None:
         """Add the content of an element, preceded by its label, term or speaker."""
         begin = len(self.drafts)
         floating, self._floating = self._floating, []

@@ -151,7 +151,7 @@ def _layout(cells: list[str], named: tuple[str, str, str], header: str) -> tuple
     raise _unknown_columns("the columns are unknown", cells)
 
 
-# Of a table of mentions that Lexome wrote.
+# Columns that only tables of mentions have.
 _MENTION_TABLE = frozenset({"start", "end", "concept"})
 
 

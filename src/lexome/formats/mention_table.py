@@ -3,7 +3,7 @@
 The columns of a table of mentions are those of COLUMNS, of relations those of RELATION_COLUMNS, of the labels of
 documents those of LABEL_COLUMNS. A document without any of them has no row, which is noted.
 
-Spreadsheets run a cell that begins with =, +, - or @ as a formula, and text of strangers may begin so ("CSV
+Spreadsheets evaluate a cell that begins with =, +, - or @ as a formula, and untrusted text may begin so ("CSV
 injection"). Such text is written with an apostrophe before it, which spreadsheets hide, unless `escape` is false.
 """
 
@@ -65,7 +65,7 @@ def table_rows(
 
     Rows of mentions end with the values of their `attributes` of these names.
     """
-    written = _written(docs, tally, table, attributes if table == "mentions" and not counts else ())
+    written = _count_docs(docs, tally, table, attributes if table == "mentions" and not counts else ())
     if table == "labels":
         yield from _label_rows(written, counts=counts)
     elif counts:
@@ -127,7 +127,7 @@ def place_name(passage: Passage) -> str:
     return " > ".join(passage.section) or passage.kind
 
 
-def _written(docs: Iterable[Document], tally: Tally, table: Table, attributes: Sequence[str]) -> Iterator[Document]:
+def _count_docs(docs: Iterable[Document], tally: Tally, table: Table, attributes: Sequence[str]) -> Iterator[Document]:
     """The documents, each counted as written, with notes on what a table does not have."""
     supported = _SUPPORTED_BY[table].union(f"attribute {name!r}" for name in attributes)
     for doc in tally.convert(docs, partial(_require_unicode, attributes=attributes)):
@@ -248,7 +248,7 @@ class Side:
 
     @property
     def key(self) -> tuple[str, str]:
-        """The concept, or where there is none or several the name regardless of case."""
+        """The concept if there is exactly one, else the name regardless of case."""
         return ("", self.concepts[0]) if len(self.concepts) == 1 else (self.type, self.name.casefold())
 
 
@@ -258,7 +258,7 @@ def level_of(relation: Relation) -> str:
 
 
 def relation_sides(doc: Document) -> Iterator[tuple[Relation, tuple[Side, ...]]]:
-    """Each relation with what its arguments are, in words."""
+    """Each relation with its sides, in the order of its arguments."""
     spans = {span.id: span for span in doc.spans}
     of_concept = {concept: mentions[0] for concept, mentions in doc.concepts.items()} if doc.relations else {}
     types = {relation.id: relation.type for relation in doc.relations}
@@ -278,10 +278,10 @@ def relation_sides(doc: Document) -> Iterator[tuple[Relation, tuple[Side, ...]]]
 
 
 def _is_directed(relation: Relation, sides: Sequence[Side]) -> bool:
-    """Whether a relation says which of its sides is the first.
+    """Whether the order of a relation's sides has a meaning.
 
-    Between two concepts of one type it does not, nor between two mentions where a model predicts it. Curated relations
-    between mentions may: Arg1 and Arg2 are brat's names for any two sides.
+    It has none between two concepts of one type, nor between two mentions if a model predicted the relation. Curated
+    relations between mentions may have one: Arg1 and Arg2 are brat's names for any two sides.
     """
     named = {argument.role for argument in relation.arguments} != {"Arg1", "Arg2"}
     curated = relation.score is None and level_of(relation) == "mention"
@@ -372,7 +372,7 @@ def write_csv(
 ) -> None:
     """One row per mention, relation or label, or with `counts` one per concept, name, pair or label.
 
-    `escape` puts an apostrophe before text that a spreadsheet would run as a formula. `bom` begins the file with a
+    `escape` puts an apostrophe before text that a spreadsheet would take for a formula. `bom` begins the file with a
     byte order mark, without which Excel reads UTF-8 as Windows-1252. `attributes` are names of attributes of mentions
     that are further columns, separated by commas. `preferred_name` is a function from a concept id to its name, for the
     column name; from the command line it cannot be set.
@@ -433,7 +433,7 @@ def to_dataframe(
     library: str | None = None,
     preferred_name: PreferredName | None = None,
 ) -> Any:
-    """The table as a DataFrame of pandas or, where only that is installed, polars, as `lexome.to_dataframe` says."""
+    """The table as a DataFrame of pandas, or of polars if only that is installed, as in `lexome.to_dataframe`."""
     if table not in get_args(Table):
         message = f"table is {table!r}; expected one of {', '.join(get_args(Table))}."
         raise UsageError(message, code="unknown-table", value=table)

@@ -23,7 +23,7 @@ from lexome.formats.streams import Source, as_utf8, require_text
 from lexome.formats.tally import Tally
 from lexome.metadata import Metadata
 
-# What a column is, by its name in lower case with spaces; of several for one meaning, those named first come first.
+# The names of columns by meaning, in lower case with spaces; if several columns have one meaning, in this order.
 COLUMN_NAMES: Mapping[str, tuple[str, ...]] = {
     "mention": ("mention", "text", "mention text", "entity", "string", "surface form"),
     "name": ("name", "term", "label", "symbol", "preferred name", "preferred term", "preferred label"),
@@ -37,35 +37,35 @@ COLUMN_NAMES: Mapping[str, tuple[str, ...]] = {
     "pmid": ("pmid",),
 }  # fmt: skip
 _MEANING = {name: meaning for meaning, names in COLUMN_NAMES.items() for name in names}
-# "Gene symbol", "MeSH ID", "HGNC aliases": the last word decides, where no column has the plain name.
+# "Gene symbol", "MeSH ID", "HGNC aliases": the last word decides, if no column has the plain name.
 _LAST_WORD = {
     "id": "id", "identifier": "id", "accession": "id", "name": "name", "symbol": "name", "term": "name",
     "label": "name", "synonyms": "names", "synonym": "names", "aliases": "names", "alias": "names", "type": "type",
 }  # fmt: skip
-# A column that is called as what it holds has its names, and says their type.
+# A column that is named after a type holds names of that type.
 _TYPE_COLUMNS = {
     "gene": "Gene", "genes": "Gene", "protein": "Gene", "disease": "Disease", "diseases": "Disease",
     "chemical": "Chemical", "drug": "Chemical", "compound": "Chemical", "species": "Species", "organism": "Species",
     "cell line": "CellLine", "cell lines": "CellLine", "variant": "Variant", "mutation": "Variant",
 }  # fmt: skip
 _SEPARATORS = re.compile(r"[\s_.-]+")
-# The first row that has no ids, above rows that do, names columns of which none is known.
+# A first row without digits, above rows that have some, is a header without any known column.
 _HAS_DIGIT = re.compile(r"[0-9]")
-# What spreadsheets make of the genes SEPT1, MARCH1 and DEC1.
+# The dates that spreadsheets make of the genes SEPT1, MARCH1 and DEC1.
 _DATE = re.compile(
     r"\d{1,2}-(?:Mar|Sep|Oct|Dec)|(?:Mar|Sep|Oct|Dec)-\d{1,2}|\d{4}-\d\d-\d\d(?:[ T]00:00:00)?|\d\d?/\d\d?/\d{4}",
     re.IGNORECASE,
 )
 _SAMPLE = 20
-DATE_NOTE = "gene that a spreadsheet made a date of, as 1-Sep of SEPT1: correct it in the table"
+DATE_NOTE = "gene that a spreadsheet turned into a date, such as 1-Sep for SEPT1: correct it in the table"
 
 
 @dataclass(frozen=True)
 class NameTable:
     """A table of a file: its columns by meaning, and its rows with their line numbers.
 
-    `columns` is None where the first row does not name columns; `header` are the names as they are written. `type` is
-    that of all names if their column is called so, as Gene.
+    `columns` is None if the first row does not name columns; `header` are the names as they are written. `type` is
+    that of all names if their column is named after it, such as Gene.
     """
 
     header: tuple[str, ...]
@@ -92,7 +92,7 @@ def find_columns(cells: Iterable[str]) -> dict[str, tuple[int, ...]]:
         meaning = _LAST_WORD.get(name.rpartition(" ")[2], "")
         if name not in _MEANING and meaning and meaning not in columns:
             more.setdefault(meaning, []).append(position)
-    # Of several ids, as of a gene and of its protein, none is more likely than another.
+    # Several columns of ids, such as a gene's and its protein's, are ambiguous.
     columns |= {meaning: tuple(at) for meaning, at in more.items() if meaning != "id" or len(at) == 1}
     if not columns.keys() & {"name", "mention", "names"}:
         typed = tuple(position for position, name in enumerate(plain) if name in _TYPE_COLUMNS)
@@ -144,7 +144,7 @@ def _cells(row: TableRow) -> list[str]:
 
 
 def unquote_cell(cell: str) -> str:
-    """The cell without the quotes that Excel puts around a cell with a comma, also between tabs."""
+    """The cell without the quotes that Excel puts around a cell with a comma, even in a tab-separated file."""
     cell = cell.strip()
     return cell[1:-1].replace('""', '"').strip() if len(cell) > 1 and cell[0] == cell[-1] == '"' else cell
 
@@ -161,7 +161,7 @@ def _delimiter(source: Source) -> str:
     likely = max(",;", key=first.count)
     if source.extension == ".csv":
         return likely
-    # Names have commas, as chemicals do: in other files, only a header tells.
+    # Names such as those of chemicals contain commas: in other files, only a header shows the delimiter.
     return likely if len(find_columns(map(unquote_cell, first.split(likely)))) > 1 else ""
 
 
@@ -179,7 +179,7 @@ def peek(rows: Iterator[tuple[TableRow, list[str]]]) -> tuple[list[list[str]], I
 def read(source: Source, *, tally: Tally, type: str = "") -> Iterator[Document]:
     """One document with one mention per row, or per line of a list: the name, its type, and the ids that it may have.
 
-    The name is in a column mention, text, name, term, label or symbol, or in the only one; a column called as a type,
+    The name is in a column mention, text, name, term, label or symbol, or in the only one; a column named after a type,
     such as Gene, has names of this type. `type` is that of names without a column type. Columns id or document give the
     ids of documents, a column concept the ids of the mentions. Other columns are attributes of the mentions.
     """
@@ -230,14 +230,14 @@ def _places(table: NameTable) -> dict[str, int]:
 
 
 def other_columns(source: Source) -> list[str]:
-    """The names of the columns that are neither those of names nor of what belongs to these."""
+    """The names of the columns that hold neither names nor their types and ids."""
     return list(
         dict.fromkeys(name for table in open_tables(source, Tally()) for name in _other_columns(table).values())
     )
 
 
 def _other_columns(table: NameTable) -> dict[int, str]:
-    """Columns of the user's own by position; not those that Lexome computes, of a table that it wrote."""
+    """The user's other columns by position, without those that Lexome computes for the tables that it writes."""
     used = _places(table).values()
     return {
         position: name or f"column {position + 1}"

@@ -1,4 +1,4 @@
-"""PDF and Word documents: their extracted text, in paragraphs and headings told by their type. Excel: tables."""
+"""PDF and Word documents: their extracted text, in paragraphs and headings. Excel: tables."""
 
 import json
 import re
@@ -101,7 +101,7 @@ def extract(source: Source, kind: str, tally: Tally) -> Iterator[list[Any]]:
 
 
 def _items(process: "subprocess.Popen[bytes]", source: Source, tally: Tally) -> Generator[list[Any], None, bool]:
-    """The items printed before the last one; whether that was printed."""
+    """The items printed before the end mark; returns whether that was printed."""
     assert process.stdout is not None
     size = 0
     while line := process.stdout.readline(MAX_TEXT_BYTES):
@@ -123,10 +123,10 @@ def _items(process: "subprocess.Popen[bytes]", source: Source, tally: Tally) -> 
 
 
 def _refusal(source: Source, what: str, status: int, reason: str, seconds: int) -> FormatError:
-    """Why the worker ended early: it said so, a limit ended it, or the library crashed."""
+    """The error for a worker that ended early: it refused the file, reached a limit, or the library crashed."""
     if status != _REFUSED:
         limits = f"{MEMORY_BYTES >> 20:,} MiB of memory and {seconds} s"
-        ended = f"it was ended by signal {-status}" if status < 0 else f"it failed ({shorten(reason, 200)})"
+        ended = f"it was killed by signal {-status}" if status < 0 else f"it failed ({shorten(reason, 200)})"
         reason = f"reading it takes more than {limits}, or crashes the library for {what}: {ended}"
     return FormatError(
         f"{source.name}: {reason}. Save the document again with another program, or as plain text.",
@@ -157,7 +157,7 @@ def _as_file(source: Source) -> Iterator[Path]:
 def read_docx(source: Source, *, tally: Tally) -> Iterator[Document]:
     """One document per file, with the paragraphs of tables and text boxes; its offsets count the extracted text.
 
-    Headings are told by style. Deleted text, headers, footers, notes and comments are not read.
+    Headings are recognized by style. Deleted text, headers, footers, notes and comments are not read.
     """
     blocks = ((kind, level, text) for _, kind, level, text in extract(source, "docx", tally))
     yield from document_of(source, blocks, "a Word document", tally)
@@ -167,7 +167,7 @@ def read_pdf(source: Source, *, tally: Tally) -> Iterator[Document]:
     """One document per file; its offsets count the extracted text.
 
     A PDF has neither paragraphs nor reading order, only placed characters: lines are joined by their distance,
-    headings told by size and weight, and hyphens at the end of lines removed. A PDF of images has no text and is
+    headings recognized by size and weight, and hyphens at the end of lines removed. A PDF of images has no text and is
     rejected.
     """
     blocks = ((kind, level, text) for _, kind, level, text in extract(source, "pdf", tally))
@@ -295,7 +295,7 @@ _OPEN, _MAIN = "http://schemas.openxmlformats.org", "http://schemas.openxmlforma
 _TYPES, _LINKS = f"{_OPEN}/package/2006/content-types", f"{_OPEN}/package/2006/relationships"
 _OFFICE = f"{_OPEN}/officeDocument/2006/relationships"
 _SPREADSHEET = "application/vnd.openxmlformats-officedocument.spreadsheetml"
-# The parts of a workbook that has one sheet, and of that what is before and after its rows.
+# The parts of a workbook with one sheet, and the XML of the sheet before and after its rows.
 _WORKBOOK = {
     "[Content_Types].xml": f'{_XML}<Types xmlns="{_TYPES}"><Default Extension="rels" '
     'ContentType="application/vnd.openxmlformats-package.relationships+xml"/>'

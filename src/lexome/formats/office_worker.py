@@ -3,7 +3,7 @@
 It prints JSON lines: ["block", kind, level, text] for PDF and DOCX, ["row", sheet, number, cells] for XLSX,
 ["note", text] and, last, ["end"]. Kinds are title, heading, paragraph, table and note. A file that cannot be read ends
 it with the exit status REFUSED and a reason on standard error. It imports nothing of Lexome: it is started by its
-path, under limits of memory and CPU time that end it wherever a file exceeds them.
+path, under limits of memory and CPU time that end it if a file exceeds them.
 """
 
 import ctypes
@@ -52,7 +52,7 @@ class Line:
 
 
 def main(kind: str, path: str, memory_bytes: int, cpu_seconds: int) -> int:
-    """Print what the file has, within these limits; the exit status."""
+    """Print the content of the file, within these limits; returns the exit status."""
     if resource is not None:
         resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
         resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds))
@@ -200,7 +200,7 @@ def begins_block(paragraph: list[Line], line: Line, body: float, leading: float)
         return True
     ended = before.text.endswith((".", "!", "?", ":", ".)", ".”", '."'))
     if line.page != before.page or line.y > before.y + body:
-        # The next page or column: a sentence that has not ended goes on there.
+        # The next page or column: a sentence that has not ended continues there.
         return heading or ended or not line.text[:1].islower()
     if before.y - line.y > 1.5 * leading:
         return True
@@ -216,7 +216,7 @@ def docx(path: str) -> Iterator[list[Any]]:
     from lxml import etree
 
     try:
-        # An open file: of a path, python-docx would say that it is not found, and clients of a service see its errors.
+        # An open file: for a damaged one, python-docx would say that the path is not found, which clients would see.
         with open(path, "rb") as file:
             document = Document(file)
         body = document.element.body
@@ -276,7 +276,7 @@ def xlsx(path: str) -> Iterator[list[Any]]:
     import openpyxl
 
     try:
-        # An open file: of a path, openpyxl would ask for the extension.
+        # An open file: openpyxl would require an extension of a path.
         with open(path, "rb") as file:
             workbook = openpyxl.load_workbook(file, read_only=True, data_only=True)
             for number, sheet in enumerate(workbook.worksheets):

@@ -97,7 +97,7 @@ def _random_access(source: Source) -> Iterator[BinaryIO]:
         except OSError as error:
             raise FormatError(
                 f"{source.name}: no space for a temporary copy in {tempfile.gettempdir()} ({error.strerror}), which "
-                "Parquet in a stream or archive needs. Free some, or unpack the file first.",
+                "Parquet in a stream or archive needs. Free some space, or unpack the file first.",
                 code="no-space",
                 value=source.name,
             ) from error

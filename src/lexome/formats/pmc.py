@@ -103,7 +103,7 @@ def metadata(article: Element, parts: Parts, inline: Inline, tally: Tally) -> Me
         version=int(version) if version.isascii() and version.isdecimal() and len(version) < 6 else None,
         article_types=(type_,) if type_ else (),
         journal=_journal(article.find("front/journal-meta"), parts, inline),
-        published=_published(parts),
+        published=_publication_date(parts),
         authors=tuple(_authors(parts, inline, tally)),
         keywords=_unique(map(inline.line, keywords)),
         subjects=_unique(map(inline.line, _each(parts, "article-categories", "subject"))),
@@ -168,7 +168,7 @@ def _journal(journal: Element | None, parts: Parts, inline: Inline) -> Journal |
     return result if result != _NO_JOURNAL else None
 
 
-def _published(parts: Parts) -> str | None:
+def _publication_date(parts: Parts) -> str | None:
     """The earliest print or electronic publication date; else the collection's, else PMC's."""
     dates: list[tuple[int, str, str]] = []
     for element in parts.get("pub-date", ()):

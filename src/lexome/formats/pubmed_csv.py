@@ -18,7 +18,7 @@ _COLUMNS = (
 
 
 def read(source: Source, *, tally: Tally, encoding: str = "utf-8") -> Iterator[Document]:
-    """One document per row: the title, which is all the text that PubMed exports so.
+    """One document per row: the title, which is the only text in this export.
 
     Save as "PubMed" (.nbib) instead to have the abstracts.
     """

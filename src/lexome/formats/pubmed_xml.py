@@ -243,12 +243,12 @@ def _authors(element: Element, draft: Draft) -> None:
 
 def _mesh(element: Element, draft: Draft) -> None:
     for heading in element:
-        names = [_named(part) for part in heading.iter("DescriptorName", "QualifierName")]
+        names = [_mesh_name(part) for part in heading.iter("DescriptorName", "QualifierName")]
         if names:
             draft.mesh.append(MeshHeading(*names[0], tuple(MeshQualifier(*name) for name in names[1:])))
 
 
-def _named(element: Element) -> tuple[str, str | None, bool]:
+def _mesh_name(element: Element) -> tuple[str, str | None, bool]:
     """A MeSH name, its id as a CURIE, and whether it is a main topic."""
     id_ = element.get("UI")
     return text_of(element), f"mesh:{id_}" if id_ else None, element.get("MajorTopicYN") == "Y"
@@ -258,7 +258,7 @@ def _substances(element: Element, draft: Draft) -> None:
     for chemical in element:
         parts = {part.tag: part for part in chemical}
         if "NameOfSubstance" in parts:
-            name, id_, _ = _named(parts["NameOfSubstance"])
+            name, id_, _ = _mesh_name(parts["NameOfSubstance"])
             number = text_of(parts["RegistryNumber"]) if "RegistryNumber" in parts else None
             draft.substances.append(Substance(name, id_, registry_number(number)))
 
@@ -302,7 +302,7 @@ CITATION: Table = {
     "MedlineJournalInfo": _journal,
     "ChemicalList": _substances,
     "SupplMeshList": lambda element, draft: draft.mesh.extend(
-        MeshHeading(*_named(part)) for part in element.iter("SupplMeshName")
+        MeshHeading(*_mesh_name(part)) for part in element.iter("SupplMeshName")
     ),
     "CommentsCorrectionsList": _notices,
     "MeshHeadingList": _mesh,

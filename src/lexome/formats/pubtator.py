@@ -1,4 +1,4 @@
-"""PubTator text: a title and an abstract a document, its mentions, and relations between concepts.
+"""PubTator text: a title and an abstract per document, its mentions, and relations between concepts.
 
     9000001|t|Aspirin and ulcers
     9000001|a|Aspirin may cause ulcers.
@@ -39,7 +39,7 @@ from lexome.metadata import Metadata
 
 INDIVIDUAL_MENTIONS = "IndividualMentions"
 
-# What a line counts in the limit besides its bytes: a mention takes more memory than its line.
+# What a line adds to the size besides its bytes: a mention takes more memory than its line.
 _LINE_BYTES = 64
 
 # No article has a wider gap between passages; filling it would only fill the disk.

@@ -64,11 +64,11 @@ def read(source: Source, *, tally: Tally) -> Iterator[Document]:
     vocab = _spacy("reading spaCy files").vocab.Vocab()
     packed = _wrap_errors(
         partial(_unpack, source.read(), source.name),
-        lambda cause: _damaged(source, f"not a DocBin, or a damaged one ({cause})"),
+        lambda cause: _damaged_error(source, f"not a DocBin, or a damaged one ({cause})"),
     )
     _wrap_errors(
         lambda: [vocab[string] for string in packed.strings],
-        lambda cause: _damaged(source, f"the string table is damaged ({cause})"),
+        lambda cause: _damaged_error(source, f"the string table is damaged ({cause})"),
     )
     packed.strings = set()
     for index in range(len(packed)):
@@ -122,7 +122,7 @@ def _wrap_errors(make: Callable[[], T], to_error: Callable[[str], Exception]) ->
             gc.enable()
 
 
-def _damaged(source: Source, problem: str) -> FormatError:
+def _damaged_error(source: Source, problem: str) -> FormatError:
     return FormatError(f"{source.name}: {problem}. Write or download it again.", code="damaged", value=source.name)
 
 
@@ -259,7 +259,7 @@ def _add_spans(spacy_doc: "Doc", doc: Document, pieces: list[Range]) -> None:
 
 
 def _add_entities(spacy_doc: "Doc", candidates: Iterable[Any]) -> None:
-    """Add spans to the entities of a Doc, the longest first, where they overlap none."""
+    """Add spans to the entities of a Doc, the longest first, unless they overlap one."""
     entities = list(spacy_doc.ents)
     used = {index for entity in entities for index in range(entity.start, entity.end)}
     for part in sorted(candidates, key=lambda part: (part.start - part.end, part.start)):
@@ -279,7 +279,7 @@ def add_mentions(spacy_doc: "Doc", doc: Document, *, entities: bool = True) -> N
     """Store an annotated Document of its text in an existing Doc: as JSON, as spans, and as entities.
 
     The tokens stay as they are: a mention that begins or ends inside a token covers all of it. The scores of mentions
-    are in the attribute "scores" of the group of spans, where all have one.
+    are in the attribute "scores" of the group of spans, if all have one.
     """
     group, whole, scores = [], [], []
     for span in doc.spans:

@@ -46,8 +46,8 @@ class Source:
     """The decompressed bytes of one file, and its name for messages.
 
     `path` is set for uncompressed files, for formats that need random access; `member` for files in an archive.
-    `record_bytes` is the limit of one document in formats that build it from lines, `cpu_seconds` that of formats
-    extracted in a process of their own, where it is not theirs.
+    `record_bytes` is the limit of one document in formats that build it from lines, `cpu_seconds` a lower limit for
+    formats that are extracted in a process of their own.
     """
 
     name: str
@@ -397,13 +397,13 @@ def _require_all_entries(path: Path, entries: int) -> None:
 # Members of a tar archive, read strictly as a stream
 #
 # Python's tarfile takes a damaged header after the first member for the end of the archive, so that the documents after
-# it are lost without a word; reads extended headers of any size into memory; and trusts the sizes of sparse files. Here
+# it are lost silently; reads extended headers of any size into memory; and trusts the sizes of sparse files. Here
 # an archive ends with its end mark, a header that is not valid is an error, extended headers are bounded, and sparse
 # files are skipped and counted. tarfile still parses the fields of a header.
 
 
 BLOCK = 512
-# Of an extended header, which holds names and times; the longest path of Linux has 4,096 bytes.
+# The maximum size of an extended header, which holds names and times; the longest path of Linux has 4,096 bytes.
 MAX_HEADER_BYTES = 1 << 20
 # No file system holds a larger file.
 MAX_MEMBER_BYTES = 1 << 60
@@ -427,7 +427,7 @@ class Member:
 
 
 def tar_members(stream: BinaryIO, tally: Tally) -> Iterator[Member]:
-    """The regular files of an archive; others are skipped and counted. TarDamaged where it is not a whole archive."""
+    """The regular files of an archive; others are skipped and counted. TarDamaged if the archive is not complete."""
     long_name: str | None = None
     pax: dict[str, bytes] = {}
     first = True
@@ -541,8 +541,8 @@ def _pax_size(value: bytes) -> int:
 
 # Text encodings: what a file declares, what its bytes show, and what neither is text
 #
-# Files of text are UTF-8 unless an option says otherwise. Two others are told by their bytes and read with a note:
-# UTF-16, and Windows-1252 where a file is not UTF-8 from its first character beyond ASCII on. Binary files are named
+# Files of text are UTF-8 unless an option says otherwise. Two others are recognized by their bytes and noted:
+# UTF-16, and Windows-1252 if a file is not UTF-8 from its first character beyond ASCII on. Binary files are named
 # for what they are, and never decoded.
 
 
@@ -660,7 +660,7 @@ def require_text(source: Source, format: str) -> None:
 
 
 def prepare_text(source: Source, format: "Format", tally: Tally, options: Container[str]) -> Source:
-    """The source as the reader of a format takes it: its text in UTF-8 unless `options` names its encoding.
+    """The source as the reader of a format expects it: its text in UTF-8 unless `options` names its encoding.
 
     FormatError if the format is one of text and the file is not.
     """
@@ -695,7 +695,7 @@ class _Transcoder(io.RawIOBase):
         self._decoder = codecs.getincrementaldecoder(encoding)() if encoding is not None else None
         self._decided = encoding is not None
         self._pending = b""
-        self._held = b""  # the beginning of a character at the end of an undecided block
+        self._partial_character = b""  # the beginning of a character at the end of an undecided block
         if encoding is not None:
             tally.note("file in UTF-16 read as such")
         if returns:
@@ -718,11 +718,11 @@ class _Transcoder(io.RawIOBase):
 
     def _convert(self, block: bytes) -> bytes:
         final = not block
-        if not self._decided and not (block.isascii() and not self._held):
-            block, self._held = self._held + block, b""
+        if not self._decided and not (block.isascii() and not self._partial_character):
+            block, self._partial_character = self._partial_character + block, b""
             self._decide(block, final)
             if not self._decided:
-                self._held, block = block, b""
+                self._partial_character, block = block, b""
         if self._decoder is not None:
             try:
                 block = self._decoder.decode(block, final).encode("utf-8", "surrogatepass")

@@ -1,10 +1,10 @@
 """Counts of what was read, skipped and changed, the file of rejected documents, and span repair.
 
-Annotations that do not match their text are treated as the option `offsets` of readers says:
+The option `offsets` of readers decides what happens to annotations that do not match their text:
 
 keep    the document is kept: a mention at the right place takes the text's own spelling, any other is dropped, both
-        with a note; where most of a document's mentions fail, its offsets count something else: this is noted too, or,
-        where there is no rejects file, raised
+        with a note; if most of a document's mentions fail, its offsets count something else: this is noted too, or
+        raised if there is no rejects file
 strict  the document is rejected
 repair  a mention is moved to the nearest occurrence of its text, or dropped
 """
@@ -322,7 +322,7 @@ def _matches(passages: Sequence[Passage], parts: tuple[Range, ...], text: str) -
     return None not in texts and " ".join(map(str, texts)) == text
 
 
-# The option `offsets` of readers: what is done with annotations that do not match their text
+# The option `offsets` of readers: what happens to annotations that do not match their text
 
 Offsets = Literal["keep", "strict", "repair"]
 # Reasons of documents with mentions whose offsets do not fit the text.
@@ -343,7 +343,7 @@ def settle(
     offsets: Offsets,
     tally: Tally,
 ) -> Document:
-    """The document that `make` builds from its annotations, after what `offsets` says is done with bad ones."""
+    """The document that `make` builds from its annotations, with bad ones handled as `offsets` says."""
     if offsets == "repair":
         return make(*repair_spans(passages, spans, relations, attributes, tally=tally))
     try:

@@ -64,7 +64,7 @@ class Record:
                 resolved = _ENTITY.sub(_character, self.raw)
                 if resolved != self.raw:
                     return Record(self.tag, resolved, self.line, namespaces=self.namespaces).parse()
-            raise _malformed(error, self.line) from None
+            raise _malformed_error(error, self.line) from None
 
     def _parse_namespaced(self) -> etree._Element:
         """Parse a record whose namespace prefixes are declared on the root element."""
@@ -75,7 +75,7 @@ class Record:
         try:
             return etree.fromstring(wrapped, _parser())[0]
         except etree.XMLSyntaxError as error:
-            raise _malformed(error, self.line) from None
+            raise _malformed_error(error, self.line) from None
 
 
 def records(source: Source, tags: tuple[str, ...], *, header: tuple[str, ...] = ()) -> Iterator[Record]:
@@ -100,7 +100,7 @@ def _parser() -> etree.XMLParser:
     )
 
 
-def _malformed(error: etree.XMLSyntaxError, line: int) -> BadDocument:
+def _malformed_error(error: etree.XMLSyntaxError, line: int) -> BadDocument:
     at = line + (error.lineno or 1) - 1
     reason = "too_large" if error.code == etree.ErrorTypes.ERR_RESOURCE_LIMIT else "malformed_xml"
     return BadDocument(reason, f"line {at}: {error.msg}; expected well-formed XML.", value=at)
@@ -178,7 +178,7 @@ class _Splitter:
             if match is not None and match[1] is not None:
                 return match.start() - self.at
             if match is not None:
-                # A record in a comment is none.
+                # A record inside a comment does not count.
                 begin = match.start() - self.at
                 end = self.buffer.find(_CLOSINGS[match[0]], match.end())
                 if end >= 0:

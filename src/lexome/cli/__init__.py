@@ -48,9 +48,9 @@ def main() -> None:
 
 
 def _prepare_streams() -> None:
-    """Streams that take any text, also where they are closed or not UTF-8."""
+    """Make the standard streams accept any text, even if they are closed or not UTF-8."""
     if os.name == "posix":
-        # What is opened next would have the number of a closed stream, and get what is printed.
+        # The next file to be opened would get the number of a closed stream, and with it what is printed.
         for number in range(3):
             try:
                 os.fstat(number)

@@ -216,7 +216,7 @@ def _check_task(recipe: "FinetuneRecipe") -> None:
     try:
         task_of({**(sources[0].settings if len(sources) == 1 else {}), **recipe.task})
     except UsageError as error:
-        # What a folder's task lacks is taken from its training documents.
+        # Settings that a folder's task lacks are inferred from its training documents.
         if error.code != "missing-key" or recipe.data.folder is None:
             raise
 

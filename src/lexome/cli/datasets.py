@@ -227,7 +227,7 @@ def _size(dataset: "DataSet") -> str:
 
 
 def _count(counts: Mapping[str, int], unit: str) -> int:
-    """The total, or the sum over types where the total is not known."""
+    """The total, or the sum over types if the total is not known."""
     return counts.get(unit) or sum(count for what, count in counts.items() if what.startswith(f"{unit} "))
 
 

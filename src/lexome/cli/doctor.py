@@ -47,7 +47,7 @@ class Extra:
 
 @dataclass(slots=True)
 class Diagnosis:
-    """Versions, machine, default model and extras; `problems` says what of the light package does not work."""
+    """Versions, machine, default model and extras; `problems` lists what does not work in the light package."""
 
     lexome: str
     folder: str

@@ -235,7 +235,7 @@ class TermOptions:
         return replace(self, terms=terms)
 
     def concepts(self, *, out: Path | None = None, link: bool = True, abbreviations: bool = False) -> "ConceptOptions":
-        """The options of linking; UsageError where a dictionary is the output."""
+        """The options of linking; UsageError if a dictionary is the output."""
         from lexome.concepts.user_terms import split_type
         from lexome.infer.concepts import ConceptOptions
 
@@ -343,7 +343,7 @@ def parse_options(pairs: Iterable[str] | None, *, example: str) -> dict[str, str
 
 
 def print_line(line: str, stream: TextIO | None = None) -> None:
-    """Print a line of a summary: names in it may come from a file, with characters that a terminal would obey."""
+    """Print a line of a summary: names in it may come from a file, with control characters."""
     print(printable(line), file=stream)
 
 
@@ -377,7 +377,7 @@ def print_rejected(rejected: Mapping[str, int], path: Path | None, stream: TextI
 
 
 def exit_for_tally(tally: "Tally", *, documents: int) -> None:
-    """Report files that could not be read to their end, and exit with 1 for them or where no document is left."""
+    """Report files that could not be read to their end, and exit with 1 for them or if no document is left."""
     for failure in tally.failures:
         print_line(f"broken     {failure}", sys.stderr)
     exit_for_rejects(tally.rejected, tally.rejects_path, documents=documents)
@@ -386,7 +386,7 @@ def exit_for_tally(tally: "Tally", *, documents: int) -> None:
 
 
 def exit_for_rejects(rejected: Mapping[str, int], path: Path | None, *, documents: int) -> None:
-    """FormatError where all documents were rejected and none is left; exit code 1 for broken files in archives."""
+    """FormatError if all documents were rejected and none is left; exit code 1 for broken files in archives."""
     from lexome.formats.tally import BROKEN_FILE
 
     if rejected and not documents:

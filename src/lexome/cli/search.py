@@ -1,4 +1,4 @@
-"""`lexome index`, `search`, `ask` and `models`: passages and answers in one's own documents; models by name."""
+"""`lexome index`, `search`, `ask` and `models`: passages and answers in your own documents; models by name."""
 
 import json
 import os

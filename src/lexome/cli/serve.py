@@ -76,7 +76,7 @@ class LimitOptions:
     ] = BOUNDS.stop_s
 
     def parse(self) -> Limits:
-        """The limits, with the defaults of those that are no options."""
+        """The limits; those without an option have their defaults."""
         return Limits(
             body_bytes=int(self.max_megabytes * MB),
             documents=self.max_documents,

@@ -71,7 +71,7 @@ def _print_run(run: "Callable[[], Pretrained]", out: Path, *, as_json: bool, qui
 
 
 def first_process() -> bool:
-    """True where torchrun did not start this process, or started it as the first, which prints for all."""
+    """True if torchrun did not start this process, or started it as the first, which prints for all."""
     return os.environ.get("RANK", "0") == "0"
 
 

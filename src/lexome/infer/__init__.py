@@ -1,1 +1,1 @@
-"""Exported models at work: onnxruntime and numpy, never torch."""
+"""Inference with exported models: onnxruntime and numpy, never torch."""

@@ -35,7 +35,7 @@ class Inputs:
     paths: tuple[Path, ...] = ()
 
     def text_documents(self) -> Iterator[Document]:
-        """The texts as documents: "text", or "text-1" and so on where there are several."""
+        """The texts as documents: "text", or "text-1" and so on if there are several."""
         for number, text in enumerate(self.texts, 1):
             name = TEXT_ID if len(self.texts) == 1 else f"{TEXT_ID}-{number}"
             yield Document.from_text(text, id=name)
@@ -443,7 +443,7 @@ def describe_concerns(docs: Sequence[Document]) -> list[str]:
 
 # link: gives concept ids to the mentions that documents already have, without running a model
 
-# The format of lists and tables of names, and the formats of tables, whose rows are names where nothing is annotated.
+# The format of lists and tables of names, and the formats of tables, whose rows are names if nothing is annotated.
 NAMES = "names"
 NAME_TABLES = ("csv", "tsv", "xlsx")
 
@@ -552,7 +552,7 @@ class Linking:
             return error.code == "undetected-format"
 
     def _read(self, files: Sequence[Path], has_names: bool) -> Iterator[Document]:
-        """The documents of files that are all names, or none of them."""
+        """The documents of some files, either all or none of which are lists or tables of names."""
         if not has_names:
             return self.inputs.read(files)
         named: dict[str, Any] = {} if self.names_type is None else {"type": self.names_type}

@@ -96,7 +96,7 @@ class Model:
 
     @classmethod
     def of(cls, predictor: Predictor, *, columns: Sequence[int | None] | None = None) -> "Model":
-        """The model that a predictor runs; `columns` are those of its labels in the logits, None of one without."""
+        """The model that a predictor runs; `columns` has the logits' column for each label, or None."""
         return cls(predictor, _task_of(predictor.folder, predictor.settings), columns=columns)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -223,7 +223,7 @@ class Model:
         candidates = [
             Candidate(span.start, span.end, span.text, span.type, span.score or 0.0, reason)
             for span in spans
-            # Nobody expects a type that is predicted on request only and was not requested.
+            # Types on request that were not requested are not worth reporting.
             if (span.type in selection.types or span.type not in self.extra)
             and (reason := selection.reason_dropped(span, reasons)) is not None
         ]
@@ -247,7 +247,7 @@ class Model:
             explain_pair(split, one, selection, calibrate=lambda label, score: calibrated(score, curves.get(label)))
             for one in scores
         ]
-        # Nobody expects a type that was not requested.
+        # Types that were not requested are not worth reporting.
         return [
             one
             for one in explained
@@ -477,14 +477,14 @@ class Annotator:
         return self.resolve(SelectionRequest(types, min_score, overlaps, without_rules, relation_types))
 
     def resolve(self, request: SelectionRequest) -> Selection:
-        """The selection that a request means for these models; UsageError for a type that no model predicts."""
+        """The selection of a request for these models; UsageError for a type that no model predicts."""
         floors = {type_: score for model in self.models for type_, score in (model.settings.min_scores or {}).items()}
         return select(request, default=self.types, extra=self.extra_types, relations=self.relation_types, floors=floors)
 
     def require_pairs(self, types: Collection[str] | None) -> None:
         """UsageError if the relation models relate no pair of these mention types, by default of all.
 
-        Without a model that predicts mentions, the documents bring theirs, of any types.
+        Without a model that predicts mentions, the documents have their own, of any types.
         """
         present = set(self.select(types=types).types)
         models = [model for model in self.models if model.task.relates]
@@ -553,7 +553,7 @@ class Annotator:
         Mentions of `types`, by default of all but the extra ones, replace those of the document; mentions of other
         types stay as they are. Mentions and relations below `min_score`, overall or by type, are left out; by default
         below the models' own minimum scores. With `relation_types`, only relations of these types are predicted, and
-        replace those of the document. A model with rules applies them, but for `without_rules`, and gives each place
+        replace those of the document. A model with rules applies them, except `without_rules`, and gives each place
         one type unless `overlaps` is "keep". Several documents are in progress at a time, one on each thread or
         a few on one, so a few are read ahead. With `batch_tokens`, `together` documents are read at a time and run in
         batches of up to that many tokens.
@@ -571,7 +571,7 @@ class Annotator:
     def annotate_selected(
         self, docs: Iterable[str | Document], selection: Selection, *, batch_tokens: int = 0, together: int = 64
     ) -> Iterator[Document]:
-        """The documents as `annotate` yields them, for a selection that is resolved already."""
+        """The documents as `annotate` yields them, for an already resolved selection."""
         if isinstance(docs, str | bytes | Document | Mapping) or _is_table(docs) or not isinstance(docs, Iterable):
             hint = "Call annotator(it)." if isinstance(docs, str | Document) else _hint(docs)
             message = f"annotate was called with {_describe(docs)}; expected an iterable of texts or documents. {hint}"
@@ -607,7 +607,7 @@ class Annotator:
         return self.explain_selected(self.document(text), selection)
 
     def explain_selected(self, doc: Document, selection: Selection) -> list[Candidate]:
-        """The candidates that `explain` lists, for a selection that is resolved already."""
+        """The candidates that `explain` lists, for an already resolved selection."""
         models = [model.with_predictor(model.predictor.uncounted()) for model in self.models if model.types]
         candidates = [candidate for model in models for candidate in model.dropped(doc, selection)]
         return sorted(candidates, key=lambda candidate: (candidate.start, candidate.end, candidate.type))
@@ -623,7 +623,7 @@ class Annotator:
         return self.explain_selected_relations(doc, self.select(min_score=min_score, relation_types=relation_types))
 
     def explain_selected_relations(self, doc: Document, selection: Selection) -> list[RelationExplanation]:
-        """The explanations of `explain_relations`, for a selection that is resolved already."""
+        """The explanations of `explain_relations`, for an already resolved selection."""
         models = [model.with_predictor(model.predictor.uncounted()) for model in self.models if model.task.relates]
         return [one for model in models for one in model.explain_relations(doc, selection)]
 

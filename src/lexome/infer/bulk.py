@@ -1,7 +1,7 @@
 """Bulk annotation: each input file is a job of the pipeline, its documents go to one file of the output folder.
 
 OUT/.lexome has the completion marks, the settings shared by all files, and the rejects of each file, which are merged
-at the end. A killed run resumes when started again, and ends with the same bytes.
+at the end. A killed run resumes when restarted, with byte-identical results.
 """
 
 import glob
@@ -78,7 +78,7 @@ class BulkSettings:
             "lines": self.lines,
             "overlaps": self.request.overlaps,
             "no-rule": sorted(self.request.without_rules),
-            # With the hashes of dictionaries: where one has changed, everything is annotated again.
+            # With the hashes of dictionaries: if one has changed, everything is annotated again.
             "concepts": self.concepts.identity(),
             **({"relation-types": sorted(relation_types)} if relation_types is not None else {}),
             **({"precision": self.device.precision} if self.device is not None else {}),
@@ -238,7 +238,7 @@ def _open_once(
 ) -> Annotator:
     """The models and dictionaries, opened once per process for all its jobs, unless their files have changed.
 
-    With a device, the models run in the process that holds it.
+    With a device, the models run in the process that owns it.
     """
     if device is None:
         return Annotator.open(*models, threads=threads, concepts=concepts)
@@ -271,7 +271,7 @@ def _add_up(outcome: StageResult, seconds: float) -> BulkResult:
 
 
 def merge_rejects(parts: Sequence[Path], out: Path) -> None:
-    """Merge the rejects in the order of the inputs; remove the file where there are none."""
+    """Merge the rejects in the order of the inputs; remove the file if there are none."""
     nonempty = [path for path in parts if path.exists() and path.stat().st_size]
     if not nonempty:
         out.unlink(missing_ok=True)
@@ -358,7 +358,7 @@ def inputs_by_name(
     """The files of each job by its name: their path relative to the input folder, without extensions.
 
     Files in `out` are not read, nor are `rejects` of an earlier run; it is a UsageError to name them. Inputs of the
-    same name are told apart by their folder. Files of other formats are counted in `tally`.
+    same name are distinguished by their folder. Files of other formats are counted in `tally`.
     """
     outputs = {out.resolve(), *(() if rejects is None else (rejects.resolve(),))}
     for path in paths:

@@ -38,7 +38,7 @@ class ConceptOptions:
     find           find their names in text, as mentions of their types
     case           whether these names have to match in case
     abbreviations  add short forms, long forms and the relation between them
-    min_score      the least probability of a concept; by default the linker's own, by type
+    min_score      the minimum probability of a concept; by default the linker's own, by type
     """
 
     link: bool = True
@@ -59,7 +59,7 @@ class ConceptOptions:
             message = "--min-link-score is for ids, and --no-link leaves them out. Remove one of the two."
             raise UsageError(message, code="conflicting-options", value="--min-link-score")
         if self.min_score is not None and not 0 <= self.min_score <= 1:
-            message = f"the least probability of an id is {self.min_score}; expected 0 to 1."
+            message = f"the minimum probability of an id is {self.min_score}; expected 0 to 1."
             raise UsageError(message, code="out-of-range", value=self.min_score)
 
     def open(self) -> "Concepts | None":
@@ -92,7 +92,7 @@ class Concepts:
     """Opened dictionaries and the linker; `apply` completes an annotated document.
 
     types    mention types that it finds by name
-    dropped  what the user's tables and OBO files have that no index can, and what an earlier dictionary contradicts,
+    dropped  terms of the user's tables and OBO files that cannot be indexed or that an earlier dictionary contradicts,
              counted by file and reason
     """
 
@@ -121,7 +121,7 @@ class Concepts:
     def unused(self, types: Collection[str]) -> Counter[str]:
         """Notes on the user's dictionaries of types that no mention has, with their numbers of terms.
 
-        Unless names are found too, no result has a term of theirs.
+        Unless names are searched in the text, too, no result has a term of theirs.
         """
         if self.options.find:
             return Counter()

@@ -36,7 +36,7 @@ EncodedUnit = tuple[str, list[int]]
 class EmbedResult:
     """Counts: documents read, vectors written, and texts without tokens, which have no vector.
 
-    `windows` is the number of sequences the model ran: more than vectors where texts were too long for one.
+    `windows` is the number of sequences the model ran: more than vectors if texts were too long for one.
     """
 
     tally: Tally

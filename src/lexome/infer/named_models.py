@@ -1,7 +1,7 @@
 """Models by name: that of the package, and those in folders of models.
 
 A name is looked up in the package ("default"), then in each folder of the search path, where a model is a folder of its
-own: by default `models` here, then `models` of the source tree that Lexome runs from. A path to a folder is taken as it
+own: by default `models` here, then `models` of the source tree that Lexome runs from. A path to a folder is used as it
 is. Nothing is read from the environment.
 """
 
@@ -19,7 +19,7 @@ from lexome.infer.predictor import SETTINGS, read_settings
 
 DEFAULT = "default"
 RELATIONS, READER, YES_NO_READER = "relations", "reader", "reader-yesno"
-# Larger than a package should be: they lie in the repository.
+# Too large for the package: they are in the repository.
 OPTIONAL = {
     RELATIONS: "relates chemicals, genes, diseases and variants",
     READER: "answers questions from passages",
@@ -94,14 +94,14 @@ def list_models(*, search_path: Paths | None = None) -> list[NamedModel]:
 
 
 def with_relations(folders: Sequence[Path], *, search_path: Paths | None = None) -> tuple[Path, ...]:
-    """The models with the one named relations beside them; UsageError if it is not there."""
+    """The models together with the one named relations; UsageError if that does not exist."""
     folder = resolve_model(RELATIONS, search_path=search_path)
     present = {path.resolve() for path in folders}
     return tuple(folders) if folder.resolve() in present else (*folders, folder)
 
 
 def _existing(search_path: Paths) -> Sequence[Path]:
-    """The folders that were given; UsageError if one is not there."""
+    """The folders of a search path; UsageError if one does not exist."""
     folders = as_paths(search_path)
     for folder in folders:
         if not folder.is_dir():

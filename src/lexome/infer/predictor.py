@@ -48,14 +48,14 @@ class ModelSettings:
     width             hidden size
     before, after     ids of the special tokens around a text: [CLS] and [SEP], or <s> and </s>
     between           ids of the special tokens between two texts
-    pad, mask         ids of the padding and mask tokens; mask is None where the tokenizer has none
+    pad, mask         ids of the padding and mask tokens; mask is None if the tokenizer has none
     segments          whether the graph has an input for segment ids
     labels            of a token or sequence head, in order
     tokenizer_sha256  of tokenizer.json
     difference        maximum absolute difference from torch in double precision, measured at export
     source            provenance: name of the folder, architecture, hash of the weights
     task              of a fine-tuned model, the settings that tasks.task_of reads; else None
-    calibration       of mention scores, by type, slope and intercept on the log-odds (Platt scaling); None where scores
+    calibration       of mention scores, by type, slope and intercept on the log-odds (Platt scaling); None if scores
                       are not calibrated
     rules             rules of decoding to apply to the model's mentions, see `lexome.infer.rules`; None for none
     min_scores        default minimum scores of mentions, by type; None for none
@@ -150,7 +150,7 @@ def read_settings(folder: Path) -> ModelSettings:
 
 def write_settings(folder: Path, settings: ModelSettings) -> None:
     """Write model.json."""
-    # Without what a model has none of, older versions of Lexome can read it.
+    # Keys without a value are left out, so that older versions of Lexome can read the file.
     unset = {name for name in ("rules", "min_scores") if getattr(settings, name) is None}
     content = {name: value for name, value in asdict(settings).items() if name not in unset}
     write_json(folder / SETTINGS, content, indent=2)
@@ -392,7 +392,7 @@ def open_session(path: Path, threads: int | None) -> Any:
     """An ONNX session on all usable cores, or on `threads`."""
     # Each has buffers of its own: thousands of them would fill the memory.
     if threads is not None and not (isinstance(threads, int) and 1 <= threads <= MAX_THREADS):
-        message = f"{threads!r} threads; expected 1 to {MAX_THREADS:,}. More than one per core do not help."
+        message = f"{threads!r} threads; expected 1 to {MAX_THREADS:,}. More than one per core does not help."
         raise UsageError(message, code="invalid-threads", value=threads)
     import onnxruntime
 
@@ -422,7 +422,7 @@ def _graph_inputs(folder: Path, session: Any) -> dict[str, str]:
 
 
 def _file_stamp(path: Path) -> tuple[int, int, int] | None:
-    """Inode, size and modification time; None where there is no file."""
+    """Inode, size and modification time; None if there is no file."""
     try:
         stat = path.stat()
     except OSError:
@@ -508,7 +508,7 @@ def is_hugging_face(folder: Path) -> bool:
 
 
 def open_hugging_face(folder: Path, *, threads: int | None = None) -> tuple[Predictor, list[int | None]]:
-    """The model, and for each label of its task the column of the logits, None where there is none."""
+    """The model, and for each label of its task the column of the logits, None if there is none."""
     graph = _graph_path(folder)
     assert graph is not None
     config, tokenizer = _read_json(folder / CONFIG), _read_json(folder / TOKENIZER)

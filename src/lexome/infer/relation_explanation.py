@@ -8,7 +8,7 @@ from lexome.document import Argument, Document, Range, Relation, Span
 from lexome.infer.selection import Selection
 from lexome.tasks.document_relation import EntityKey, PairScores, key_arguments
 
-# Unrelated pairs are listed from this probability of their best label on; and the number of mention pairs shown.
+# The minimum probability of the best label of an unrelated pair to list, and the number of mention pairs to show.
 NEAR = 0.1
 MAX_EVIDENCE = 3
 # Stands for the text between two sentences of evidence.

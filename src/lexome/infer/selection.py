@@ -169,7 +169,7 @@ def select(
     selected = tuple(default) if types is None else as_names(types)
     selected = match_case(selected, (*default, *extra))
     _require_known(selected, default, extra)
-    unwanted = _unwanted(request.relation_types, relations)
+    unwanted = _unwanted_relations(request.relation_types, relations)
     scored = (*default, *relations)
     if min_score is None:
         return Selection(selected, dict(floors or {}), overlaps, disabled, unwanted)
@@ -184,7 +184,7 @@ def select(
     return Selection(selected, {**(floors or {}), **min_scores}, overlaps, disabled, unwanted)
 
 
-def _unwanted(wanted: Collection[str] | None, relations: Sequence[str]) -> frozenset[str]:
+def _unwanted_relations(wanted: Collection[str] | None, relations: Sequence[str]) -> frozenset[str]:
     """The relation types of the models that are not requested; UsageError for one that no model predicts."""
     if wanted is None:
         return frozenset()

@@ -1,6 +1,6 @@
 """`nlp.add_pipe("lexome")`: Lexome's annotator as a component of a spaCy pipeline.
 
-Registered by the entry point spacy_factories, so that spaCy finds it where Lexome is installed.
+Registered by the entry point spacy_factories, so that spaCy finds it if Lexome is installed.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ NAME = "lexome"
 
 
 class LexomeComponent:
-    """Annotates spaCy Docs: mentions are spans of doc.spans["lexome"], and entities where they do not overlap.
+    """Annotates spaCy Docs: mentions are spans of doc.spans["lexome"], and entities unless they overlap.
 
     Their scores are in doc.spans["lexome"].attrs["scores"], in order, as those of spaCy's span categorizer.
     The tokens stay those of the pipeline: a mention that begins or ends inside a token covers all of it. The Document

@@ -1,6 +1,6 @@
 """WordPiece in pure Python, identical to the tokenizers library, and access to that library for other tokenizers.
 
-The library brings a download client of 30 MB that Lexome does not use; the light package has this instead. A test
+The library depends on a download client of 30 MB that Lexome does not use; the light package has this instead. A test
 compares the two over all of Unicode. They differ in some 500 characters of scripts added after Unicode 8, which the
 library does not know as marks or punctuation.
 """
@@ -141,7 +141,7 @@ class WordPiece:
         return cached
 
     def _longest_match_first(self, word: str) -> tuple[Piece, ...]:
-        """Greedy longest-match-first pieces; one unknown piece where there is no such split."""
+        """Greedy longest-match-first pieces; one unknown piece if there is no such split."""
         unknown = ((self._unknown, 0, len(word)),)
         if len(word) > self._longest_word:
             return unknown

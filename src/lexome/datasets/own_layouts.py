@@ -74,12 +74,12 @@ def concepts_2010(sources: Iterable[Source], *, tally: Tally) -> Iterator[Docume
 
 def events_2012(sources: Iterable[Source], *, tally: Tally) -> Iterator[Document]:
     """A document for each note of 2012, with its events; times and temporal links are skipped and counted."""
-    yield from _tagged(sources, b"ClinicalNarrativeTemporalAnnotation", "EVENT", "type", (1, 0), tally)
+    yield from _read_tagged(sources, b"ClinicalNarrativeTemporalAnnotation", "EVENT", "type", (1, 0), tally)
 
 
 def identifiers_2014(sources: Iterable[Source], *, tally: Tally) -> Iterator[Document]:
     """A document for each note of 2014, with the identifiers of persons in it."""
-    yield from _tagged(sources, b"deIdi2b2", None, "TYPE", (0,), tally)
+    yield from _read_tagged(sources, b"deIdi2b2", None, "TYPE", (0,), tally)
 
 
 def _note(name: str, own: dict[str, bytes], tally: Tally) -> Document:
@@ -161,7 +161,7 @@ def _normalize(text: str) -> str:
     return " ".join(text.lower().split())
 
 
-def _tagged(
+def _read_tagged(
     sources: Iterable[Source], root: bytes, tag: str | None, attribute: str, bases: tuple[int, ...], tally: Tally
 ) -> Iterator[Document]:
     for source in sources:
@@ -170,13 +170,13 @@ def _tagged(
             continue
         name = PurePosixPath(uncompressed_name(source.location)).stem
         for record in records(source, (root.decode(),)):
-            make = partial(_tagged_note, name, record, tag, attribute, bases, tally)
+            make = partial(_read_tagged_note, name, record, tag, attribute, bases, tally)
             doc = tally.attempt(make, where=f"{source.name}, line {record.line}", id=name, raw=record.raw)
             if doc is not None:
                 yield doc
 
 
-def _tagged_note(
+def _read_tagged_note(
     name: str, record: Record, tag: str | None, attribute: str, bases: tuple[int, ...], tally: Tally
 ) -> Document:
     root = _parse(record, tally)

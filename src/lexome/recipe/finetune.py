@@ -376,7 +376,7 @@ class FinetuneRecipe(Recipe):
         return self
 
     @model_validator(mode="after")
-    def _quantized(self) -> Self:
+    def _qat_fits(self) -> Self:
         if self.qat_ratio and (self.method != "full" or self.compile):
             raise invalid("qat_ratio", 'qat_ratio needs method = "full" and compile = false')
         return self

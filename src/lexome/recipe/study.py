@@ -198,7 +198,7 @@ def open_study(study: str | Path) -> StudyRecipe:
 
 def shipped() -> Iterator[StudyRecipe]:
     """The studies that come with Lexome, sorted by name."""
-    for path in _shipped():
+    for path in _study_files():
         yield open_study(path)
 
 
@@ -240,10 +240,10 @@ def _extend(study: StudyRecipe, source: StudyRecipe) -> StudyRecipe:
 def _path(study: str | Path) -> Path:
     if Path(study).suffix == ".toml":
         return Path(study)
-    for path in _shipped():
+    for path in _study_files():
         if path.stem == str(study):
             return path
-    names = ", ".join(path.stem for path in _shipped())
+    names = ", ".join(path.stem for path in _study_files())
     raise UsageError(
         f"unknown study {str(study)!r}; expected one of {names or 'none here'}, or a TOML file.",
         code="unknown-study",
@@ -251,7 +251,7 @@ def _path(study: str | Path) -> Path:
     )
 
 
-def _shipped() -> list[Path]:
+def _study_files() -> list[Path]:
     folder = next((folder for folder in FOLDERS if folder.is_dir()), None)
     return sorted(folder.glob("*.toml")) if folder is not None else []
 

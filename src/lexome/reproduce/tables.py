@@ -332,8 +332,8 @@ def _plot_curves(axes: Any, result: StudyResult, rows: list[ResultRow]) -> None:
     """A curve for each task over models named by numbers: ours solid, the paper's dashed."""
     for number, row in enumerate(rows):
         color = COLORS[number % len(COLORS)]
-        ours = _numbered({model: estimate.value for model, estimate in row.ours.items()})
-        paper = _numbered(row.paper)
+        ours = _sorted_by_number({model: estimate.value for model, estimate in row.ours.items()})
+        paper = _sorted_by_number(row.paper)
         if ours:
             axes.plot(*zip(*ours, strict=True), "o-", color=color, markersize=4, label=row.task)
         if paper:
@@ -344,7 +344,7 @@ def _plot_curves(axes: Any, result: StudyResult, rows: list[ResultRow]) -> None:
     axes.grid(color="0.92")
 
 
-def _numbered(values: dict[str, float]) -> list[tuple[float, float]]:
+def _sorted_by_number(values: dict[str, float]) -> list[tuple[float, float]]:
     """The values of models whose names are numbers, in their order."""
     points = []
     for model, value in values.items():

@@ -203,7 +203,7 @@ def _merge_ranks(ranks: list[Weights], heads: int, version: float, where: str) -
                 weights[f"bert.encoder.layer.{fused[1]}.attention.self.{part}.{fused[2]}"] = _cat(shards, 0)
         elif renamed is not None:
             key, dimension = renamed
-            weights[key] = _replicated(tensors, name, where) if dimension is None else _cat(tensors, dimension)
+            weights[key] = _replicated_tensor(tensors, name, where) if dimension is None else _cat(tensors, dimension)
         else:
             unknown.append(name)
     if unknown:
@@ -216,7 +216,7 @@ def _cat(tensors: Iterable[torch.Tensor], dimension: int) -> torch.Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(parts, dimension)
 
 
-def _replicated(tensors: list[torch.Tensor], name: str, where: str) -> torch.Tensor:
+def _replicated_tensor(tensors: list[torch.Tensor], name: str, where: str) -> torch.Tensor:
     for other in tensors[1:]:
         if not torch.equal(tensors[0], other):
             message = f"{where}: ranks differ in {name!r}. Use files of one checkpoint."

@@ -224,8 +224,8 @@ class Bundle:
 def _parse_entry(message: Message) -> TensorEntry:
     shape = []
     for described in message.get(2, [])[-1:]:
-        for dimension in _parse_message(_nested(described)).get(2, []):
-            size = _integer(_parse_message(_nested(dimension)), 1)
+        for dimension in _parse_message(_nested_message(described)).get(2, []):
+            size = _integer(_parse_message(_nested_message(dimension)), 1)
             # A negative number is stored as its two's complement.
             if size >= 1 << 40:
                 raise ValueError(f"a dimension of {size:,}")
@@ -242,7 +242,7 @@ def _integer(message: Message, field: int) -> int:
     return value
 
 
-def _nested(value: int | bytes) -> bytes:
+def _nested_message(value: int | bytes) -> bytes:
     if not isinstance(value, bytes):
         raise ValueError("an integer in place of a message")
     return value

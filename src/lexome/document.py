@@ -433,11 +433,11 @@ def as_names(names: str | Iterable[str]) -> tuple[str, ...]:
     >>> as_names("Gene"), as_names(["Gene", "Disease"])
     (('Gene',), ('Gene', 'Disease'))
     """
-    found = (names,) if isinstance(names, str) else tuple(names)
-    for name in found:
+    result = (names,) if isinstance(names, str) else tuple(names)
+    for name in result:
         if not isinstance(name, str):
             raise UsageError(f"name {name!r}; expected a string, or several strings.", code="not-a-name", value=name)
-    return found
+    return result
 
 
 # Control characters, and characters that change the direction of text.

@@ -253,13 +253,13 @@ def verify_checksums(folder: Path, *, remedy: str, code: str = "checksum-mismatc
     for name, expected in wanted.items():
         path = folder / name
         try:
-            found = _size_and_crc(path, size=expected[0])
+            actual = _size_and_crc(path, size=expected[0])
         except OSError as error:
             message = f"{path}: cannot be read ({error.strerror}), and {CHECKSUMS} lists it. {remedy}"
             raise CheckpointError(message, code=code, value=path) from None
-        if found != expected:
-            seen = f"{found[0]:,} bytes" if found[0] != expected[0] else f"CRC-32 {found[1]:08x}"
-            was = f"{expected[0]:,}" if found[0] != expected[0] else f"{expected[1]:08x}"
+        if actual != expected:
+            seen = f"{actual[0]:,} bytes" if actual[0] != expected[0] else f"CRC-32 {actual[1]:08x}"
+            was = f"{expected[0]:,}" if actual[0] != expected[0] else f"{expected[1]:08x}"
             message = f"{path}: damaged or changed since it was written: {seen}, expected {was}. {remedy}"
             raise CheckpointError(message, code=code, value=path)
     return True

@@ -70,13 +70,13 @@ def doctor(as_json: AsJson = False) -> None:
 
     Exits with 1 if the default model does not work. Include the output in bug reports.
     """
-    found = diagnose()
+    facts = diagnose()
     if as_json:
-        ready = {name: {**asdict(extra), "ready": extra.ready} for name, extra in found.extras.items()}
-        print(json.dumps({**asdict(found), "extras": ready}, indent=1))
+        ready = {name: {**asdict(extra), "ready": extra.ready} for name, extra in facts.extras.items()}
+        print(json.dumps({**asdict(facts), "extras": ready}, indent=1))
     else:
-        _print_diagnosis(found)
-    if found.problems:
+        _print_diagnosis(facts)
+    if facts.problems:
         raise typer.Exit(1)
 
 
@@ -86,7 +86,7 @@ def diagnose() -> Diagnosis:
     from lexome.files import usable_cores
 
     memory = _memory()
-    found = Diagnosis(
+    facts = Diagnosis(
         lexome=lexome.__version__,
         folder=str(Path(lexome.__file__).parent),
         python=platform.python_version(),
@@ -100,15 +100,15 @@ def diagnose() -> Diagnosis:
     )
     requirements = _requirements()
     for extra, names in requirements.items():
-        found.packages |= {name: version for name in names if (version := _version(name)) is not None}
+        facts.packages |= {name: version for name in names if (version := _version(name)) is not None}
         if extra:
-            missing = tuple(name for name in names if name not in found.packages)
-            found.extras[extra] = Extra(PURPOSES.get(extra, ""), missing)
+            missing = tuple(name for name in names if name not in facts.packages)
+            facts.extras[extra] = Extra(PURPOSES.get(extra, ""), missing)
     try:
-        found.model = _try_default_model()
+        facts.model = _try_default_model()
     except (LexomeError, ImportError, OSError) as error:
-        found.problems.append(f"the default model does not annotate: {error}")
-    return found
+        facts.problems.append(f"the default model does not annotate: {error}")
+    return facts
 
 
 def _try_default_model() -> dict[str, Any]:
@@ -173,21 +173,21 @@ def _gpus() -> list[str]:
     return result.stdout.strip().splitlines() if result.returncode == 0 else []
 
 
-def _print_diagnosis(found: Diagnosis) -> None:
-    memory = "unknown" if found.memory_gb is None else f"{found.memory_gb} GB, {found.available_gb} GB available"
-    print(f"lexome    {found.lexome} in {found.folder}")
-    print(f"python    {found.python}, {found.platform}")
-    print(f"cores     {found.usable_cores} usable of {found.cores}")
+def _print_diagnosis(facts: Diagnosis) -> None:
+    memory = "unknown" if facts.memory_gb is None else f"{facts.memory_gb} GB, {facts.available_gb} GB available"
+    print(f"lexome    {facts.lexome} in {facts.folder}")
+    print(f"python    {facts.python}, {facts.platform}")
+    print(f"cores     {facts.usable_cores} usable of {facts.cores}")
     print(f"memory    {memory}")
-    print(f"gpu       {'; '.join(found.gpus) or 'none found'}")
-    if found.model:
-        model = found.model
+    print(f"gpu       {'; '.join(facts.gpus) or 'none found'}")
+    if facts.model:
+        model = facts.model
         print(f"model     {model['name']}, {model['precision']}: {model['found']} mentions in {PROBE!r}")
-    for name, extra in found.extras.items():
+    for name, extra in facts.extras.items():
         state = "ready" if extra.ready else f"missing {', '.join(extra.missing)}"
         print(f"extra     {name}: {state} ({extra.purpose})")
         if extra.missing:
             print(f"          pip install 'lexome[{name}]'")
-    print(f"packages  {', '.join(f'{name} {version}' for name, version in sorted(found.packages.items()))}")
-    for problem in found.problems:
+    print(f"packages  {', '.join(f'{name} {version}' for name, version in sorted(facts.packages.items()))}")
+    for problem in facts.problems:
         print(f"problem   {problem}")

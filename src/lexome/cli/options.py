@@ -357,15 +357,15 @@ def print_notes(notes: Mapping[str, int], stream: TextIO) -> None:
     """A line for each note, most frequent first; what was ignored and what was not written have one line each."""
     folded = Counter(notes)
     for ending in (" ignored", " not written"):
-        found = [
+        alike = [
             (note.removesuffix(ending), times) for note, times in Counter(notes).most_common() if note.endswith(ending)
         ]
-        if len(found) > 1:
-            names = [f"{times:,} {name}" for name, times in found[:NAMED_NOTES]]
-            more = [f"{len(found) - NAMED_NOTES:,} more kinds"] if len(found) > NAMED_NOTES else []
-            for name, _ in found:
+        if len(alike) > 1:
+            names = [f"{times:,} {name}" for name, times in alike[:NAMED_NOTES]]
+            more = [f"{len(alike) - NAMED_NOTES:,} more kinds"] if len(alike) > NAMED_NOTES else []
+            for name, _ in alike:
                 del folded[name + ending]
-            folded[f"{ending.strip()}: {', '.join(names + more)}"] = sum(times for _, times in found)
+            folded[f"{ending.strip()}: {', '.join(names + more)}"] = sum(times for _, times in alike)
     for note, times in folded.most_common(NAMED_TYPES):
         print_line(f"noted      {times:,} {note}", stream)
 

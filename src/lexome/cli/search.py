@@ -405,11 +405,11 @@ def models(models_path: ModelsPath = None, as_json: AsJson = False) -> None:
     """
     from lexome.infer.named_models import list_models
 
-    found = list_models(search_path=models_path)
+    available = list_models(search_path=models_path)
     if as_json:
-        print(json.dumps([model.as_dict() for model in found], ensure_ascii=False))
+        print(json.dumps([model.as_dict() for model in available], ensure_ascii=False))
         return
-    for model in found:
+    for model in available:
         task = model.task or "checkpoint; export it to run it"
         facts = (task, f"{model.megabytes:,.1f} MB", f"license {model.license or 'not stated'}")
         print(f"{model.name:<16} " + ", ".join(facts))

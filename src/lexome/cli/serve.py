@@ -174,12 +174,12 @@ def serve(
         run(service, socket, limits=bounds)
 
 
-def _open_indexes(given: Sequence[str]) -> "dict[str, Index]":
+def _open_indexes(options: Sequence[str]) -> "dict[str, Index]":
     """The indexes by their names: those given, or those of their folders."""
     from lexome.search.engine import Index
 
     opened: dict[str, Index] = {}
-    for one in given:
+    for one in options:
         name, equals, folder = one.partition("=") if not Path(one).exists() else ("", "", one)
         path = Path(folder if equals or not name else name)
         name = name if equals else path.resolve().name

@@ -44,10 +44,10 @@ def newest_job(job: Job, drafts: tuple[Path, ...], advance: Advance) -> dict[str
 def band_job(job: Job, drafts: tuple[Path, ...], advance: Advance) -> dict[str, Any]:
     """Write the candidate pairs of one LSH band."""
     verdicts, *keys = job.inputs
-    found = dedup.candidate_pairs(keys, job.settings, np.load(verdicts))
+    pairs = dedup.candidate_pairs(keys, job.settings, np.load(verdicts))
     with drafts[0].open("wb") as file:
-        np.save(file, found)
-    return {"links": len(found)}
+        np.save(file, pairs)
+    return {"links": len(pairs)}
 
 
 def decide_job(job: Job, drafts: tuple[Path, ...], advance: Advance) -> dict[str, Any]:
@@ -95,7 +95,7 @@ def _source_totals(
     words, size = dedup.column(keys, "words"), dedup.column(keys, "bytes")
     by_file = zip(dedup.columns(keys, "licenses"), dedup.columns(keys, "license"), strict=True)
     licenses = np.concatenate([names[which] for names, which in by_file])
-    found: dict[str, Any] = {}
+    totals: dict[str, Any] = {}
     for number, source in enumerate(sources):
         mine = owners == number
         kept = mine & (verdicts == Verdict.KEPT)
@@ -105,14 +105,14 @@ def _source_totals(
             for verdict in Verdict
             if verdict not in (Verdict.KEPT, Verdict.DROPPED_BEFORE)
         }
-        found[source.name] = {
+        totals[source.name] = {
             "documents": int(kept.sum()),
             "words": int(words[kept].sum()),
             "bytes": int(size[kept].sum()),
             "licenses": dict(zip(names.tolist(), counts.tolist(), strict=True)),
             "drops": {reason: count for reason, count in drops.items() if count},
         }
-    return found
+    return totals
 
 
 _COUNTS = ("drops", "set_aside", "leaks", "licenses", "notes")
@@ -380,9 +380,9 @@ class _Runner:
         path = self.work / f"benchmarks-{self._leak_identity()[:12]}.npz"
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
-            found = dedup.index_benchmarks(sets, run_words=self.recipe.leakage.ngram_words)
+            benchmarks = dedup.index_benchmarks(sets, run_words=self.recipe.leakage.ngram_words)
             with atomic_write(path) as stream:
-                found.save(stream)
+                benchmarks.save(stream)
         return path
 
     def _leak_identity(self) -> str:

@@ -165,12 +165,12 @@ def drop_near_duplicates(verdicts: Verdicts, pairs: Ints, paths: Sequence[Path],
     """Mark near duplicates among candidate pairs, all but the first of each component; return the number compared."""
     pairs = np.unique(pairs, axis=0) if len(pairs) else pairs.reshape(0, 2)
     involved = np.unique(pairs)
-    found = _load_signatures(paths, involved)
+    rows = _load_signatures(paths, involved)
     left, right = (np.searchsorted(involved, pairs[:, side]) for side in (0, 1))
     alike = np.zeros(len(pairs), np.bool_)
     for begin in range(0, len(pairs), 100_000):  # bounds memory to a hundred megabytes
         some = slice(begin, begin + 100_000)
-        alike[some] = (found[left[some]] == found[right[some]]).mean(axis=1) >= similarity
+        alike[some] = (rows[left[some]] == rows[right[some]]).mean(axis=1) >= similarity
     first = _lowest_of_component(len(involved), left[alike], right[alike])
     verdicts[involved[first != np.arange(len(first))]] = Verdict.NEAR_DUPLICATE
     return len(pairs)

@@ -67,11 +67,11 @@ def license_name(meta: Metadata) -> str:
     stated = " ".join(filter(None, (meta.license_url, meta.license)))
     if not stated:
         return UNSTATED
-    found = _URL.search(stated)
-    if found is not None:
-        if found[2]:
-            return "CC0" if "zero" in found[2].lower() else "public domain"
-        return _creative_commons(found[1])
+    match = _URL.search(stated)
+    if match is not None:
+        if match[2]:
+            return "CC0" if "zero" in match[2].lower() else "public domain"
+        return _creative_commons(match[1])
     if (named := _NAMED.search(stated)) is not None:
         return _creative_commons(named[1])
     if re.search(r"creative commons", stated, re.IGNORECASE) and re.search(r"attribution", stated, re.IGNORECASE):
@@ -128,13 +128,13 @@ def running_text(doc: Document, *, leave_out: Sequence[str], languages: Sequence
     if not (doc.spans or doc.questions):
         return replace(doc, passages=kept)
     starts = {passage.offset for passage in kept}
-    gone = {
+    removed = {
         span.id
         for span in doc.spans
         if any((passage := doc.passage_at(start)) is None or passage.offset not in starts for start, _ in span.parts)
     }
-    relations, attributes = drop_dependents(gone, doc.relations, doc.attributes, tally=tally)
-    spans = tuple(span for span in doc.spans if span.id not in gone)
+    relations, attributes = drop_dependents(removed, doc.relations, doc.attributes, tally=tally)
+    spans = tuple(span for span in doc.spans if span.id not in removed)
     return replace(doc, passages=kept, spans=spans, relations=relations, attributes=attributes, questions=())
 
 
@@ -231,11 +231,11 @@ def ingest_file(job: Job, drafts: tuple[Path, ...], advance: Advance) -> dict[st
 
 
 def _report_progress(docs: Iterator[Document], tally: Tally, advance: Advance) -> Iterator[Document]:
-    told = 0
+    reported = 0
     for doc in docs:
-        if tally.bytes_read > told:
-            advance(tally.bytes_read - told)
-            told = tally.bytes_read
+        if tally.bytes_read > reported:
+            advance(tally.bytes_read - reported)
+            reported = tally.bytes_read
         yield doc
 
 
@@ -251,8 +251,8 @@ def _filter_documents(
     while batch := list(islice(docs, BATCH)):
         drafts = [_clean(doc, settings, tally) for doc in batch]
         hashes = word_hashes([draft.words for draft in drafts])
-        for draft, found in zip(drafts, hashes, strict=True):
-            leak = benchmarks.match(draft.doc, found) if benchmarks is not None and not draft.reason else None
+        for draft, draft_hashes in zip(drafts, hashes, strict=True):
+            leak = benchmarks.match(draft.doc, draft_hashes) if benchmarks is not None and not draft.reason else None
             if leak is not None:
                 leaks[leak] += 1
                 draft.reason = leak if settings.leaks == "drop" else None
@@ -261,8 +261,8 @@ def _filter_documents(
         near = settings.near
         # A dropped document has the signature of an empty text.
         shingles = [
-            shingle_hashes(found, near.shingle_words) if draft.reason is None else found[:0]
-            for draft, found in zip(drafts, hashes, strict=True)
+            shingle_hashes(draft_hashes, near.shingle_words) if draft.reason is None else draft_hashes[:0]
+            for draft, draft_hashes in zip(drafts, hashes, strict=True)
         ]
         minhashes = signatures(shingles, permutations=near.permutations)
         signed.write(minhashes.astype(SIGNATURE).tobytes())

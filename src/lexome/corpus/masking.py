@@ -307,15 +307,15 @@ def _sample_within_budget(words: _WordRuns, keys: Floats, rate: float) -> Ints:
     # Sequences without ordinary tokens have no words, so their budget of one is never used.
     room = np.maximum(1, np.rint(rate * tokens)).astype(np.int64)
     order = _sort_by_key(words, keys)
-    taken = []
+    chosen = []
     while order.size:
         now = _WordRuns(words.firsts[order], words.lengths[order], words.sequence[order], words.sequences)
         before, _ = _exclusive_sums(now.lengths, now)
         fits = before + now.lengths <= room[now.sequence]
-        taken.append(order[fits])
+        chosen.append(order[fits])
         room -= np.bincount(now.sequence[fits], now.lengths[fits], words.sequences).astype(np.int64)
         order = order[~fits & (now.lengths <= room[now.sequence])]
-    return np.concatenate([order, *taken])
+    return np.concatenate([order, *chosen])
 
 
 def _sort_by_key(words: _WordRuns, keys: Floats) -> Ints:

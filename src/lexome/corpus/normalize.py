@@ -118,10 +118,10 @@ def normalize(doc: Document, *, tally: Tally | None = None) -> Document:
     A span with no text left is dropped with its references, counted in `tally`. Gaps between passages keep their width.
     Texts outside of passages (questions, headings, metadata) are not changed.
     """
-    made = [normalize_text(passage.text) for passage in doc.passages]
-    if all(alignment is None for _, alignment in made):
+    normalized = [normalize_text(passage.text) for passage in doc.passages]
+    if all(alignment is None for _, alignment in normalized):
         return doc
-    layout = _PassageMap(doc.passages, made)
+    layout = _PassageMap(doc.passages, normalized)
     tally = tally if tally is not None else Tally()
     moved = [(span, layout.span(span)) for span in doc.spans]
     dropped = {span.id for span, new in moved if new is None}
@@ -144,12 +144,12 @@ def normalize(doc: Document, *, tally: Tally | None = None) -> Document:
 class _PassageMap:
     """The passages of a document before and after, to map ranges."""
 
-    def __init__(self, old: tuple[Passage, ...], made: list[tuple[str, Alignment | None]]) -> None:
+    def __init__(self, old: tuple[Passage, ...], normalized: list[tuple[str, Alignment | None]]) -> None:
         self.starts = [passage.offset for passage in old]
-        self.alignments = [alignment for _, alignment in made]
+        self.alignments = [alignment for _, alignment in normalized]
         self.passages: list[Passage] = []
         before = at = 0
-        for passage, (text, alignment) in zip(old, made, strict=True):
+        for passage, (text, alignment) in zip(old, normalized, strict=True):
             at += passage.offset - before
             before = passage.end
             move = partial(self._move, alignment, passage.offset, at)
@@ -203,11 +203,11 @@ def _disjoint(parts: Iterable[Range]) -> tuple[Range, ...]:
 
 def _character_edits(text: str) -> Iterator[Edit]:
     """Edits of single characters and runs of white space."""
-    for found in _ODD.finditer(text):
-        old = found[0]
-        new = unicodedata.normalize("NFKC", old) if found["letter"] else _collapse_whitespace(old)
+    for match in _ODD.finditer(text):
+        old = match[0]
+        new = unicodedata.normalize("NFKC", old) if match["letter"] else _collapse_whitespace(old)
         if new != old:
-            yield found.start(), found.end(), new
+            yield match.start(), match.end(), new
 
 
 def _collapse_whitespace(run: str) -> str:
@@ -223,10 +223,10 @@ def _composing_edits(text: str) -> Iterator[Edit]:
     """Edits that compose letters and combining marks (NFC)."""
     if unicodedata.is_normalized("NFC", text):
         return
-    for found in _REGION.finditer(text):
-        region = found[0]
+    for match in _REGION.finditer(text):
+        region = match[0]
         if not unicodedata.is_normalized("NFC", region):
-            yield from _clusters(region, found.start())
+            yield from _clusters(region, match.start())
 
 
 def _clusters(region: str, at: int) -> Iterator[Edit]:

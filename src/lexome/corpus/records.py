@@ -25,10 +25,10 @@ def is_records(path: Path, format: str | None = None) -> bool:
     if format not in (None, "parquet") or path.suffix != ".parquet":
         return False
     with _open_parquet(path) as table:
-        held = {
+        columns = {
             column.split(".")[3] for column in _column_paths(table) if _is_selected(column, FIELDS) and column != "id"
         }
-        return "id" in table.schema_arrow.names and held == set(FIELDS)
+        return "id" in table.schema_arrow.names and columns == set(FIELDS)
 
 
 def column_batches(path: Path, fields: Sequence[str]) -> Iterator[Any]:

@@ -86,13 +86,13 @@ def split_sentences(text: str) -> list[Range]:
     """
     ranges: list[Range] = []
     start = len(text) - len(text.lstrip())
-    for found in _CANDIDATE.finditer(text):
-        end, after = found.end("close"), found.end()
+    for candidate in _CANDIDATE.finditer(text):
+        end, after = candidate.end("close"), candidate.end()
         if end < 0:
-            end = found.start()
+            end = candidate.start()
         elif (after - end > 1 or text[end] != " ") and (broken := _BREAK.match(text, end)):
             after = broken.end()
-        elif not _is_boundary(text, found, start):
+        elif not _is_boundary(text, candidate, start):
             continue
         while end > start and text[end - 1].isspace():
             end -= 1
@@ -117,16 +117,16 @@ def with_sentences(doc: Document) -> Document:
     return replace(doc, passages=tuple(passages))
 
 
-def _is_boundary(text: str, found: re.Match[str], start: int) -> bool:
+def _is_boundary(text: str, candidate: re.Match[str], start: int) -> bool:
     """Whether the sentence that starts at `start` ends at this candidate."""
-    first = found["next"]
-    at = found.start("next")
-    if not (first.isalnum() or found["open"]):
+    first = candidate["next"]
+    at = candidate.start("next")
+    if not (first.isalnum() or candidate["open"]):
         return False
     small = first.islower()
     if small and not _SMALL.match(text, at):
         return False
-    stop = found.start()
+    stop = candidate.start()
     if text[stop] != ".":
         return True
     if _in_brackets(text, start, stop):

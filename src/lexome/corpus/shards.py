@@ -209,9 +209,9 @@ def tokenizer_file(path: Path) -> Path:
 def _jobs(recipe: ShardRecipe, tokenizer: Path) -> tuple[Job, ...]:
     settings = ShardSettings(tokenizer.resolve(), recipe.format, recipe.held_out, recipe.seed)
     jobs: dict[str, Job] = {}
-    for given in recipe.inputs:
-        for files in work_units([given], recipe.format, Tally()):
-            name = _name(files[0], given)
+    for input_path in recipe.inputs:
+        for files in work_units([input_path], recipe.format, Tally()):
+            name = _name(files[0], input_path)
             if name in jobs:
                 raise ShardError(
                     f"{files[0]} and {jobs[name].inputs[0]} would have shards of the same name. Shard them separately.",
@@ -223,9 +223,9 @@ def _jobs(recipe: ShardRecipe, tokenizer: Path) -> tuple[Job, ...]:
     return tuple(jobs.values())
 
 
-def _name(file: Path, given: Path) -> str:
+def _name(file: Path, input_path: Path) -> str:
     """The shard's name: the file's path relative to its input folder, without suffix."""
-    inside = PurePosixPath(file.relative_to(given)) if given.is_dir() else PurePosixPath(file.name)
+    inside = PurePosixPath(file.relative_to(input_path)) if input_path.is_dir() else PurePosixPath(file.name)
     stem = output_name(PurePosixPath(uncompressed_name(inside.name)).stem or inside.name)
     return printable_name(str(inside.with_name(stem)))
 
@@ -265,22 +265,22 @@ def shard_file(job: Job, drafts: tuple[Path, ...], advance: Advance) -> dict[str
     tokenizer = load_tokenizer(settings.tokenizer)
     unknown = unknown_id(tokenizer)
     dtype = token_dtype(vocab_size(tokenizer))
-    found = {"without_tokens": 0, "unknown": 0}
+    totals = {"without_tokens": 0, "unknown": 0}
     streams = [path.open("wb") for path in drafts]
     try:
         growing = [_ShardWriter(tuple(streams[at : at + 3]), dtype) for at in (0, 3)]  # type: ignore[arg-type]
         for text, ids in _encode(tokenizer, read_texts(job.inputs, settings.format)):
             if not any(ids):
-                found["without_tokens"] += 1
+                totals["without_tokens"] += 1
                 continue
             if unknown is not None:
-                found["unknown"] += sum(sentence.count(unknown) for sentence in ids)
+                totals["unknown"] += sum(sentence.count(unknown) for sentence in ids)
             growing[_is_held_out(text.id, settings)].add(ids)
             advance(sum(map(len, text.pieces)))
     finally:
         for stream in streams:
             stream.close()
-    return {**found, **{part: dict(one.counts) for part, one in zip(PARTS, growing, strict=True)}}
+    return {**totals, **{part: dict(one.counts) for part, one in zip(PARTS, growing, strict=True)}}
 
 
 def _encode(tokenizer: Any, all_texts: Iterable[SentenceText]) -> Iterator[tuple[SentenceText, list[list[int]]]]:

@@ -148,8 +148,8 @@ def find_overlaps(splits: DocumentsBySplit) -> tuple[Overlap, ...]:
 
 def _overlap(names: tuple[str, str], first: Sequence[Identity], second: Sequence[Identity]) -> Overlap | None:
     articles, texts = ({key[place] for key in second} - {""} for place in (2, 3))
-    held = texts_by_id(second)
-    by_id = [key[0] for key in first if shares_id(key, held)]
+    texts_of_second = texts_by_id(second)
+    by_id = [key[0] for key in first if shares_id(key, texts_of_second)]
     by_article = [key[0] for key in first if key[2] in articles]
     by_text = [key[0] for key in first if key[3] in texts]
     examples = tuple(dict.fromkeys((*by_id, *by_text, *by_article)))[:LISTED]

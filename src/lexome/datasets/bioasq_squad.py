@@ -198,7 +198,7 @@ def _with_answers(
     record: Json, type: str, contexts: list[_Passage], unanswerable: Unanswerable, tally: Tally
 ) -> Iterator[Json]:
     """The question as a SQuAD article, or nothing if none of its contexts is kept."""
-    name, asked = required(record, "id"), required(record, "body")
+    name, question = required(record, "id"), required(record, "body")
     known = exact_answers(record)
     paragraphs: list[Json] = []
     for context in contexts:
@@ -207,7 +207,7 @@ def _with_answers(
             tally.note(f"context {'kept as unanswerable' if unanswerable == 'keep' else 'skipped'}: no answer in it")
             if unanswerable == "drop":
                 continue
-        qa: Json = {"id": f"{name}_{len(paragraphs):03}", "question": asked, "type": type, "answers": answers}
+        qa: Json = {"id": f"{name}_{len(paragraphs):03}", "question": question, "type": type, "answers": answers}
         if unanswerable == "keep":
             qa["is_impossible"] = bool(known) and not answers
         paragraphs.append({"context": context.text, "qas": [qa], **context.source})
@@ -231,7 +231,7 @@ def _locate_answer(answer: Answer, number: int, context: _Passage) -> Json | Non
 
 
 def _yes_or_no(record: Json, contexts: list[_Passage], tally: Tally) -> Iterator[Json]:
-    name, asked = required(record, "id"), required(record, "body")
+    name, question = required(record, "id"), required(record, "body")
     known = exact_answers(record)
     answer = known[0].text.strip().lower().removesuffix(".") if known else None
     if answer not in ("yes", "no", None):
@@ -240,7 +240,7 @@ def _yes_or_no(record: Json, contexts: list[_Passage], tally: Tally) -> Iterator
     paragraphs = [
         {
             "context": context.text,
-            "qas": [{"id": f"{name}_{number:03}", "question": asked, "type": "yesno", "answers": answer}],
+            "qas": [{"id": f"{name}_{number:03}", "question": question, "type": "yesno", "answers": answer}],
             **context.source,
         }
         for number, context in enumerate(contexts)

@@ -57,7 +57,7 @@ READERS: Mapping[str, tuple[str, str]] = {
     "drugprot": ("lexome.datasets.own_layouts", "read_drugprot"),
 }
 
-# Where datasets are looked for unless another folder is named.
+# The folder of all datasets, unless another is named.
 DEFAULT = Path("data")
 
 
@@ -90,7 +90,7 @@ class LocatedFile:
 
 
 def data_roots(data: str | Path | None) -> list[Path]:
-    """The folder where datasets are looked for: the one named, else ./data; none if there is no such folder."""
+    """The folder of all datasets: the one named, else ./data; none if there is no such folder."""
     if data is not None:
         if not Path(data).is_dir():
             message = f"{data}: there is no such folder. Name the folder that holds the datasets."

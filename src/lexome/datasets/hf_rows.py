@@ -30,7 +30,7 @@ _NO_LABEL = -1
 
 
 def read(paths: Iterable[Path], *, tally: Tally, split: str = "") -> Iterator[Document]:
-    """The documents of a split's files, one a row."""
+    """The documents of a split's files, one per row."""
     number = 0
     for path in paths:
         if path.name.endswith((".arrow", ".parquet")):

@@ -276,7 +276,7 @@ def _drugprot_document(
             raise BadDocument("bad_field", message, value=pmid)
         id, type_, start, end, text = columns
         spans.append(Span(id, type_, ((int(start), int(end)),), text))
-    found = []
+    parsed = []
     for number, columns in enumerate(relations, 1):
         sides = [side.partition(":") for side in columns[1:]]
         if len(columns) != 3 or not all(target for _, _, target in sides):
@@ -284,8 +284,8 @@ def _drugprot_document(
             message = f"abstract {shorten(pmid)!r}: a relation has the columns {columns}; expected {expected}."
             raise BadDocument("bad_field", message, value=pmid)
         arguments = tuple(Argument(role, target) for role, _, target in sides)
-        found.append(Relation(f"R{number}", columns[0], arguments))
-    return Document(pmid, passages, tuple(spans), tuple(found))
+        parsed.append(Relation(f"R{number}", columns[0], arguments))
+    return Document(pmid, passages, tuple(spans), tuple(parsed))
 
 
 # MED1250
@@ -347,13 +347,13 @@ def _med1250_document(block: list[str], tally: Tally) -> Document:
     doc = Document(block[0].strip(), lay_out(zip(kinds, map(str.rstrip, texts), strict=True)))
     spans: list[Span] = []
     relations: list[Relation] = []
-    taken: set[Range] = set()
+    used: set[Range] = set()
     for number, (short, long) in enumerate(definitions, 1):
-        place = _locate(doc.text, short, long, taken)
+        place = _locate(doc.text, short, long, used)
         if place is None:
             tally.note(NOT_FOUND)
             continue
-        taken.add(place[0])
+        used.add(place[0])
         for prefix, type, parts in (("SF", SHORT_FORM, (place[0],)), ("LF", LONG_FORM, place[1])):
             text = " ".join(doc.slice(*part) for part in parts)
             spans.append(Span(f"{prefix}{number}", type, parts, text))
@@ -362,9 +362,9 @@ def _med1250_document(block: list[str], tally: Tally) -> Document:
     return Document(doc.id, doc.passages, tuple(spans), tuple(relations))
 
 
-def _locate(text: str, short: str, long: str, taken: set[Range]) -> tuple[Range, tuple[Range, ...]] | None:
+def _locate(text: str, short: str, long: str, used: set[Range]) -> tuple[Range, tuple[Range, ...]] | None:
     """The places where a short form and its long form are closest; a short form has one definition."""
-    shorts = [place for place in _occurrences(text, short) if place not in taken]
+    shorts = [place for place in _occurrences(text, short) if place not in used]
     contiguous = [(place,) for place in _occurrences(text, long)]
     best = min(
         ((_distance(place, own[0]), place, own) for place in shorts for own in contiguous if _disjoint(place, own[0])),

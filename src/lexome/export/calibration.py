@@ -222,7 +222,7 @@ def _fit_reader(model: Model, task: Questions, docs: Sequence[Document]) -> Read
     raw = model.with_task(every)
     other = ask_elsewhere(docs)
     read = [[doc.questions[0] for doc in raw.annotate(part)] for part in (docs, other)]
-    likely = [every.answerable(found) for part in read for found in part]
+    likely = [every.answerable(question) for part in read for question in part]
     answerable = fit(_scored_mentions([(one, n < len(gold), n % len(gold)) for n, one in enumerate(likely)]))
     threshold: float | None = None
     if task.form == "list":
@@ -232,8 +232,8 @@ def _fit_reader(model: Model, task: Questions, docs: Sequence[Document]) -> Read
     answered = [*read[0], *read[1]]
     rows = [
         (answer.score or 0.0, is_right(own, answer), number % len(gold))
-        for number, (own, found) in enumerate(zip(expected, answered, strict=True))
-        for answer in (found.answers if task.form == "list" else found.answers[: task.kept])
+        for number, (own, question) in enumerate(zip(expected, answered, strict=True))
+        for answer in (question.answers if task.form == "list" else question.answers[: task.kept])
     ]
     answers = fit(_scored_mentions(rows))
     probability_Q = np.array([calibrated(one, answerable.curve) for one in likely])
@@ -260,4 +260,6 @@ def min_probability(answerable: Floats, unanswerable: Floats) -> float:
 
 def _list_f1(task: Questions, threshold: float, gold: Sequence[Question], read: Sequence[Question]) -> float:
     selecting = task.with_all_candidates(list_threshold=threshold)
-    return sum(selecting.answer_score(own, selecting.select(found)) for own, found in zip(gold, read, strict=True))
+    return sum(
+        selecting.answer_score(own, selecting.select(question)) for own, question in zip(gold, read, strict=True)
+    )

@@ -467,7 +467,7 @@ class HeldOutSource:
 def load_held_out(
     name: str, *, split: str, task: Task, data: Path | None = None, dev_fraction: float | None = None
 ) -> HeldOutSource:
-    """All documents of a file, or one split of a folder or of a dataset, which is looked for in `data`.
+    """All documents of a file, or one split of a folder or of a dataset, which is searched in `data`.
 
     `dev_fraction` is what training has split off as dev from a dataset without a dev split.
     """

@@ -55,7 +55,7 @@ STANDARD_INPUT = "standard input"
 class Format:
     """One file format.
 
-    writer      the module of the write function, where it is not that of the read function
+    writer      the module of the write function, if it is not that of the read function
     grouped     documents are spread over several files, so the reader takes all of them at once
     companions  files that belong to a file of a grouped format
     folder      written as a folder

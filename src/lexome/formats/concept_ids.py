@@ -299,8 +299,8 @@ def _side(field: str, types: Types) -> tuple[str | None, Ids]:
 
 
 def _common_type(concepts: Ids, types: Types) -> str | None:
-    found = set[str]().union(*(types.get(concept, ()) for concept in concepts))
-    return found.pop() if len(found) == 1 else None
+    distinct = set[str]().union(*(types.get(concept, ()) for concept in concepts))
+    return distinct.pop() if len(distinct) == 1 else None
 
 
 def _with_roles(left: tuple[str | None, Ids], right: tuple[str | None, Ids]) -> tuple[Side, Side]:

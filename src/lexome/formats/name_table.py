@@ -86,7 +86,7 @@ def find_columns(cells: Iterable[str]) -> dict[str, tuple[int, ...]]:
         if name in _MEANING:
             meaning = _MEANING[name]
             ranked.setdefault(meaning, []).append((COLUMN_NAMES[meaning].index(name), position))
-    columns = {meaning: tuple(position for _, position in sorted(found)) for meaning, found in ranked.items()}
+    columns = {meaning: tuple(position for _, position in sorted(positions)) for meaning, positions in ranked.items()}
     more: dict[str, list[int]] = {}
     for position, name in enumerate(plain):
         meaning = _LAST_WORD.get(name.rpartition(" ")[2], "")
@@ -221,12 +221,12 @@ def _places(table: NameTable) -> dict[str, int]:
     columns = table.columns
     if columns is None:
         return {"mention": 0} if len(table.header) == 1 else {}
-    found = {
+    by_meaning = {
         "mention": columns.get("mention") or columns.get("name"),
         "document": columns.get("document") or columns.get("id"),
         **{meaning: columns.get(meaning) for meaning in ("type", "concept", "pmid")},
     }
-    return {meaning: positions[0] for meaning, positions in found.items() if positions}
+    return {meaning: positions[0] for meaning, positions in by_meaning.items() if positions}
 
 
 def other_columns(source: Source) -> list[str]:

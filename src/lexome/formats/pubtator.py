@@ -45,7 +45,7 @@ _LINE_BYTES = 64
 # No article has a wider gap between passages; filling it would only fill the disk.
 _MAX_GAP = 1_000_000
 
-# Supported in part; what is lost of them is noted where it is lost.
+# Supported in part; losses are noted where they occur.
 _NOTED_ELSEWHERE = PASSAGE_DETAILS | {"relations", "attributes", "metadata", "concepts", "relation novelty"}
 _ID = re.compile(r"[^|\t\r\n]+")
 _LINE_BREAK = re.compile(r"[\r\n]")

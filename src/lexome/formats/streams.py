@@ -388,10 +388,10 @@ def _require_all_entries(path: Path, entries: int) -> None:
         file.seek(max(0, file.seek(0, os.SEEK_END) - _MAX_ZIP_END))
         tail = file.read()
     at = tail.rfind(b"PK\x05\x06")
-    said = int.from_bytes(tail[at + 10 : at + 12], "little")
-    # 65,535 says that the number is elsewhere, as in archives of more members.
-    if at < 0 or (said != 0xFFFF and said != entries & 0xFFFF):
-        raise zipfile.BadZipFile(f"its directory has {entries:,} entries, its end says {said:,}")
+    declared = int.from_bytes(tail[at + 10 : at + 12], "little")
+    # 65,535 means that the number is stored elsewhere, as in archives of more members.
+    if at < 0 or (declared != 0xFFFF and declared != entries & 0xFFFF):
+        raise zipfile.BadZipFile(f"its directory has {entries:,} entries, its end says {declared:,}")
 
 
 # Members of a tar archive, read strictly as a stream
@@ -590,7 +590,7 @@ _UNDEFINED = re.compile(rb"[\x81\x8d\x8f\x90\x9d]")
 def web_encoding(label: str) -> str | None:
     """Python's name of an encoding that a file may declare; None for others.
 
-    As in browsers, latin-1 and ASCII are Windows-1252, of which they are parts.
+    As in browsers, latin-1 and ASCII are read as Windows-1252, which extends them.
     """
     try:
         name = codecs.lookup(label).name

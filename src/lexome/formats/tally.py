@@ -266,8 +266,8 @@ def drop_dependents(
         queue += new
     if dropped_relations:
         tally.note("relation dropped: it refers to a dropped span", len(dropped_relations))
-    gone = dropped | dropped_relations
-    remaining = tuple(attribute for attribute in attributes if attribute.target not in gone)
+    removed = dropped | dropped_relations
+    remaining = tuple(attribute for attribute in attributes if attribute.target not in removed)
     if len(remaining) < len(attributes):
         tally.note("attribute dropped: its target was dropped", len(attributes) - len(remaining))
     return tuple(relation for relation in relations if relation.id not in dropped_relations), remaining

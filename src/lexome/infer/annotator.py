@@ -205,8 +205,8 @@ class Model:
         # Types exclude one another, so that all are decoded for a result that does not depend on the selection.
         own, curves = selection.of(self.types), self.settings.calibration or {}
         types = (*refinement.types, *own.types)
-        found = self.task.predict_mentions(self._with_sentences(doc), examples, logits, types=types)
-        predicted = [replace(one, score=calibrated(one.score, curves.get(one.type))) for one in found]
+        mentions = self.task.predict_mentions(self._with_sentences(doc), examples, logits, types=types)
+        predicted = [replace(one, score=calibrated(one.score, curves.get(one.type))) for one in mentions]
         return refine_document(doc, predicted, own, refinement)
 
     def annotate(self, docs: Sequence[Document]) -> list[Document]:

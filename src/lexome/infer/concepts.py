@@ -168,8 +168,8 @@ class Concepts:
             if index is default_index():
                 name = preferred_name(concept)
             else:
-                found = index.concept_of(concept)
-                name = None if found is None else found.preferred
+                known = index.concept_of(concept)
+                name = None if known is None else known.preferred
             if name is not None:
                 return name
         return None

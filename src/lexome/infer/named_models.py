@@ -85,7 +85,7 @@ def find_readers(*, search_path: Paths | None = None) -> list[Path]:
     folders = _search_path() if search_path is None else _existing(search_path)
     names = (READER, YES_NO_READER)
     places = ([folder / name for folder in folders if (folder / name / SETTINGS).is_file()] for name in names)
-    return [found[0] for found in places if found]
+    return [matches[0] for matches in places if matches]
 
 
 def list_models(*, search_path: Paths | None = None) -> list[NamedModel]:
@@ -124,9 +124,9 @@ def _models(folders: Sequence[Path]) -> Iterator[NamedModel]:
     names = {DEFAULT}
     for folder in folders:
         if folder.is_dir():
-            found = [path for path in sorted(folder.iterdir()) if _is_model(path) and path.name not in names]
-            yield from map(describe_model, found)
-            names |= {path.name for path in found}
+            models = [path for path in sorted(folder.iterdir()) if _is_model(path) and path.name not in names]
+            yield from map(describe_model, models)
+            names |= {path.name for path in models}
 
 
 def _is_model(folder: Path) -> bool:

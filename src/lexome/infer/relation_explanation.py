@@ -69,8 +69,10 @@ def explain_pair(
     sentences = [sentence for passage in doc.passages for sentence in passage.sentences]
 
     def sentences_of(*mentions: Span) -> tuple[Range, ...]:
-        found = (next(((a, b) for a, b in sentences if a <= one.start < b), (one.start, one.end)) for one in mentions)
-        return tuple(sorted(dict.fromkeys(found)))
+        containing = (
+            next(((a, b) for a, b in sentences if a <= one.start < b), (one.start, one.end)) for one in mentions
+        )
+        return tuple(sorted(dict.fromkeys(containing)))
 
     evidence = []
     for first, second, probability in sorted(scores.mentions, key=lambda row: -row[2])[:MAX_EVIDENCE]:

@@ -118,10 +118,12 @@ def _config(
     if not heads or hidden_size % heads:
         message = f"{graph}: the number of attention heads is not in the graph. Use the model's checkpoint."
         raise CheckpointError(message, code="unsupported-model", value=heads)
-    found = [name for name in ACTIVATIONS if any(node.op_type == name for node in nodes)]
-    if found == ["Gelu", "Relu"] or len(found) > 2:
-        message = f"{graph}: several activations, {', '.join(found)}; which are the encoder's is not in the graph."
-        raise CheckpointError(f"{message} Use the model's checkpoint.", code="unsupported-model", value=found[0])
+    activations = [name for name in ACTIVATIONS if any(node.op_type == name for node in nodes)]
+    if activations == ["Gelu", "Relu"] or len(activations) > 2:
+        message = (
+            f"{graph}: several activations, {', '.join(activations)}; which are the encoder's is not in the graph."
+        )
+        raise CheckpointError(f"{message} Use the model's checkpoint.", code="unsupported-model", value=activations[0])
     eps = next(
         (
             attribute.f
@@ -139,7 +141,7 @@ def _config(
         heads=heads,
         intermediate_size=weights["layers.0.mlp.up.weight"].shape[1],
         max_tokens=len(weights["embed.positions"]),
-        activation=ACTIVATIONS[found[0]] if found else "gelu",
+        activation=ACTIVATIONS[activations[0]] if activations else "gelu",
         norm_eps=float(f"{eps:.6g}"),
         dropout=0.1,
         attention_dropout=0.0,

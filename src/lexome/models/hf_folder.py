@@ -68,8 +68,8 @@ def find_checkpoint(path: Path, *, environment: Mapping[str, str] = os.environ) 
     for snapshot in (snapshots / name for name in names if name):
         if (snapshot / "config.json").is_file() and has_weights(snapshot):
             return snapshot
-    if made := made_by(path):
-        message = f"{path}: no such folder.{made}"
+    if hint := made_by(path):
+        message = f"{path}: no such folder.{hint}"
     else:
         download = f"hf download {name} --local-dir checkpoints/{path.name}"
         message = (

@@ -143,8 +143,8 @@ def _total(result: StageResult) -> int:
 
 def _load_reports(stage: Stage, jobs: Sequence[Job], *, verify: bool) -> dict[str, dict[str, Any]]:
     with ThreadPoolExecutor(READERS) as readers:
-        found = readers.map(lambda job: load_report(stage, job, verify=verify), jobs)
-        return {job.name: report for job, report in zip(jobs, found, strict=True) if report is not None}
+        reports = readers.map(lambda job: load_report(stage, job, verify=verify), jobs)
+        return {job.name: report for job, report in zip(jobs, reports, strict=True) if report is not None}
 
 
 def _run_jobs(stage: Stage, todo: Sequence[Job], *, engine: Engine, shown: bool) -> Generator[JobResult, None, None]:
@@ -386,7 +386,7 @@ def _throttle(send: Callable[[tuple[int, int]], object]) -> Advance:
 # Ray: the same jobs on a cluster whose nodes share a file system
 
 
-# Retries of a job whose worker or node died, on another node where there is one.
+# Retries of a job whose worker or node died, on another node if there is one.
 CLUSTER_RETRIES = 3
 CLUSTER_TICK_S = 0.5
 # Enough queued jobs that no core idles and that an autoscaler sees demand.

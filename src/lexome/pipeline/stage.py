@@ -169,8 +169,8 @@ def check(stage: Stage) -> None:
                 code="bad-job-name",
                 value=job.name,
             )
-    made = Counter(path for job in stage.jobs for path in job.outputs)
-    for what, counts in (("are named", Counter(job.name for job in stage.jobs)), ("write", made)):
+    writers = Counter(path for job in stage.jobs for path in job.outputs)
+    for what, counts in (("are named", Counter(job.name for job in stage.jobs)), ("write", writers)):
         if counts and counts.most_common(1)[0][1] > 1:
             which, times = counts.most_common(1)[0]
             raise UsageError(
@@ -178,7 +178,7 @@ def check(stage: Stage) -> None:
                 code="duplicate-job",
                 value=which,
             )
-    if both := sorted(made.keys() & {path for job in stage.jobs for path in job.inputs}):
+    if both := sorted(writers.keys() & {path for job in stage.jobs for path in job.inputs}):
         raise UsageError(
             f"{stage.name}: {both[0]} is both input and output. Write to another folder.",
             code="input-is-output",
@@ -304,8 +304,8 @@ def _write_outputs(stage: Stage, job: Job, advance: Advance) -> dict[str, Any]:
     finally:
         for place in (*places, mark_draft):
             _remove(place)
-    made: dict[str, Any] = json.loads(text)["report"]
-    return made
+    loaded: dict[str, Any] = json.loads(text)["report"]
+    return loaded
 
 
 def _draft_path(path: Path) -> Path:
@@ -325,13 +325,13 @@ def _input_identities(paths: tuple[Path, ...]) -> list[dict[str, Any]]:
     identities = []
     for path in paths:
         try:
-            found = path.stat()
+            status = path.stat()
         except OSError as error:
             raise FormatError(
                 f"{path}: cannot be read ({error.strerror}); expected an input file.", code="unreadable", value=path
             ) from error
         # The name without its folder: a moved tree stays done.
-        identities.append({"name": path.name, "size": found.st_size, "mtime_ns": found.st_mtime_ns})
+        identities.append({"name": path.name, "size": status.st_size, "mtime_ns": status.st_mtime_ns})
     return identities
 
 
@@ -340,7 +340,7 @@ def _output_sizes(paths: tuple[Path, ...]) -> list[dict[str, Any]]:
 
 
 def _digests(inputs: tuple[Path, ...], outputs: tuple[Path, ...]) -> dict[str, list[str | None]]:
-    """SHA-256 of inputs and outputs. Reading them once more costs little beside the work on them."""
+    """SHA-256 of inputs and outputs. Reading them once more costs little compared with the work on them."""
     return {"inputs": [digest(path) for path in inputs], "outputs": [digest(path) for path in outputs]}
 
 

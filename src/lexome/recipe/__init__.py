@@ -544,7 +544,7 @@ def _pairs(table: Mapping[str, Any]) -> str:
 
 
 def _key(key: str) -> str:
-    """A TOML key: quoted where it is more than letters, digits, - and _."""
+    """A TOML key: quoted if it has other characters than letters, digits, - and _."""
     bare = key.replace("-", "").replace("_", "")
     return key if bare.isascii() and bare.isalnum() else json.dumps(key, ensure_ascii=False)
 

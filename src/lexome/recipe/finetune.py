@@ -60,8 +60,8 @@ class DataTable(Table):
         if bool(self.sets) == (self.folder is not None):
             raise invalid("sets", "expected either sets, a list of names, or folder, a path")
         for source, types in self.rename.items():
-            for type_, given in types.items():
-                names = (given,) if isinstance(given, str) else given
+            for type_, renamed in types.items():
+                names = (renamed,) if isinstance(renamed, str) else renamed
                 if not all(names) or not names or len(set(names)) < len(names):
                     raise invalid(
                         f"rename.{source}.{type_}",

@@ -141,10 +141,10 @@ class StudyRecipe(Recipe):
         sizes = {task.name: len(task.metrics) for task in self.tasks}
         for row in self.reported:
             for name, numbers in row.values.items():
-                given = len(numbers) if isinstance(numbers, tuple) else 1
-                if given != sizes.get(name, 1):
+                count = len(numbers) if isinstance(numbers, tuple) else 1
+                if count != sizes.get(name, 1):
                     raise invalid(
-                        f"reported.{name}", f"{row.model} has {given} scores for {name}; expected {sizes.get(name, 1)}"
+                        f"reported.{name}", f"{row.model} has {count} scores for {name}; expected {sizes.get(name, 1)}"
                     )
         return self
 

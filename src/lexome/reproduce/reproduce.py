@@ -241,13 +241,19 @@ def _study_result(
         quick=options.quick,
         changes=changes,
         chosen={
-            model: {task: found.chosen for task, found in of.items() if found.chosen} for model, of in results.items()
+            model: {task: task_result.chosen for task, task_result in of.items() if task_result.chosen}
+            for model, of in results.items()
         },
-        warnings={task: found.warnings for of in results.values() for task, found in of.items() if found.warnings},
+        warnings={
+            task: task_result.warnings
+            for of in results.values()
+            for task, task_result in of.items()
+            if task_result.warnings
+        },
         failed={
             model: failed
             for model, of in results.items()
-            if (failed := {task: found.failed for task, found in of.items() if found.failed})
+            if (failed := {task: task_result.failed for task, task_result in of.items() if task_result.failed})
         },
         only=[task.name for task in tasks_to_run(study, options.only)],
         environment={

@@ -79,7 +79,7 @@ def _average_rows(result: StudyResult) -> Iterator[list[str]]:
         complete = not average.left_out
         total = len(average.of) + len(average.left_out)
         cells = [f"mean {average.name}", "" if complete else f"{len(average.of)} of {total}"]
-        # A paper that prints averages alone can be compared where no task is missing.
+        # A paper that prints averages alone can be compared if no task is missing.
         theirs = (average.printed if complete else {}) | {model: round(of, 2) for model, of in average.paper.items()}
         for model in result.models:
             value = average.ours.get(model)

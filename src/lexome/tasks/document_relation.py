@@ -469,8 +469,8 @@ class DocumentRelations(Task):
                 number for number in self.active if (self._schemas[number].passes == "subject") == (subject is not None)
             ]
             present = range(len(spans)) if subject is None else by_sentence[sentence_of[subject]]
-            found = zip(present, self._places([spans[number] for number in present], example), strict=True)
-            places = {number: place for number, place in found if place >= 0}
+            placed = zip(present, self._places([spans[number] for number in present], example), strict=True)
+            places = {number: place for number, place in placed if place >= 0}
             if subject is None:
                 couples = [couple for couple in combinations(places, 2) if couple not in seen]
             elif subject in places:
@@ -702,9 +702,9 @@ class DocumentRelations(Task):
         require_same_length(len(gold), len(predicted), "gold documents", "predicted ones")
         counts: dict[tuple[int, str], Counts] = {}
         for doc, other in zip(gold, predicted, strict=True):
-            own, found = self._gold(doc, Counter()), self._gold(other, Counter())
+            gold_pairs, predicted_pairs = self._gold(doc, Counter()), self._gold(other, Counter())
             for number in self.active:
-                for what, sides in self._comparisons(number, own, found).items():
+                for what, sides in self._comparisons(number, gold_pairs, predicted_pairs).items():
                     one, two = sides
                     hits = len(one & two)
                     added = Counts(hits, len(two) - hits, len(one) - hits)

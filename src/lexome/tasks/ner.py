@@ -522,9 +522,9 @@ class Ner(Task):
         else:
             # A source that the task does not know annotates the types it has mentions of.
             types = self.asked & {span.type for doc in gold for span in doc.spans}
-        for number, (own, found) in enumerate(zip(gold, predicted, strict=True)):
+        for number, (own, predicted_doc) in enumerate(zip(gold, predicted, strict=True)):
             expected = set(mentions(own, types))
-            for span in found.spans:
+            for span in predicted_doc.spans:
                 if span.type in types and span.score is not None:
                     correct = Mention(span.type, merge_parts(span.parts)) in expected
                     yield CalibrationExample(span.type, "", span.score, correct, number)

@@ -254,13 +254,13 @@ class Questions(Task):
         texts = [tokenize(passages, tokenizer) for passages in contexts]
         examples: list[Example] = []
         for question in self._matching(doc):
-            asked = tokenize_text(question.text, tokenizer)
+            question_tokens = tokenize_text(question.text, tokenizer)
             capacity = text_capacity(frame, texts=2)
-            if len(asked) > capacity // 2:
+            if len(question_tokens) > capacity // 2:
                 self.notes["question truncated: longer than half an example"] += 1
-                asked = asked.part(0, capacity // 2)
-            size = capacity - len(asked)
-            first = len(frame.before) + len(asked) + len(frame.between)
+                question_tokens = question_tokens.part(0, capacity // 2)
+            size = capacity - len(question_tokens)
+            first = len(frame.before) + len(question_tokens) + len(frame.between)
             for passages, tokens in zip(contexts, texts, strict=True):
                 ranges = windows(tokens.begins, size=size, overlap=self.overlap)
                 targets: Sequence[Sequence[Ints | None]] = [[None]] * len(ranges)
@@ -268,7 +268,7 @@ class Questions(Task):
                     answers = self._answer_ranges(question, passages, tokens)
                     targets = self._targets(doc, question, answers, ranges, first)
                 examples += (
-                    pair_example(asked, tokens.part(*window), frame, targets=target, key=(question.id,))
+                    pair_example(question_tokens, tokens.part(*window), frame, targets=target, key=(question.id,))
                     for window, window_targets in zip(ranges, targets, strict=True)
                     for target in window_targets
                 )
@@ -366,7 +366,7 @@ class Questions(Task):
         null = null_score([logits for _, logits in outputs])
         if not ranked or (self.null and null - ranked[0][2] > self.null_threshold):
             return replace(question, answers=(), impossible=self.null)
-        # As in BERT's SQuAD script: among the best answers of all windows and, where there may be none, no answer.
+        # As in BERT's SQuAD script: among the best answers of all windows and, if there may be none, no answer.
         logits_of_all = [score for _, _, score in ranked] + ([null] if self.null else [])
         probabilities = softmax(logits_of_all)[: len(ranked)]
         if probabilities[0] < self.min_probability:
@@ -439,7 +439,9 @@ class Questions(Task):
                 both = ([_with_prefix(number, docs[place]) for number, place in places] for docs in (gold, predicted))
                 yield self.score(*both)
             return
-        ids = [{base_question_id(asked.id) for place in unit for asked in gold[place].questions} for unit in units]
+        ids = [
+            {base_question_id(question.id) for place in unit for question in gold[place].questions} for unit in units
+        ]
         each = [self.score([gold[n] for n in places], [predicted[n] for n in places]) for places in units]
         weights = np.array([len(unit_ids) for unit_ids in ids], np.float64)
         common = [metric for metric in each[0] if all(metric in scores for scores in each)]
@@ -451,7 +453,7 @@ class Questions(Task):
 
 def _with_prefix(number: int, doc: Document) -> Document:
     """The document with a prefix on its question ids: two of one id would be scored as one."""
-    return replace(doc, questions=tuple(replace(asked, id=f"{number}.{asked.id}") for asked in doc.questions))
+    return replace(doc, questions=tuple(replace(question, id=f"{number}.{question.id}") for question in doc.questions))
 
 
 def question_contexts(doc: Document) -> list[tuple[Passage, ...]]:
@@ -488,15 +490,17 @@ def join_texts(docs: Iterable[Document]) -> list[Document]:
 
 def ask_elsewhere(docs: Sequence[Document]) -> list[Document]:
     """Unanswerable questions: each is asked of the texts of the next document in which none of its answers is found."""
-    asked: list[Document] = []
+    unanswerable: list[Document] = []
     for place, doc in enumerate(docs):
         question = doc.questions[0]
         for other in (*docs[place + 1 :], *docs[:place]):
-            found = any(next(find_answer(answer, other.passages), None) for answer in question.answers)
-            if question.type == "yesno" or not found:
-                asked.append(replace(other, id=doc.id, questions=(replace(question, answers=(), impossible=True),)))
+            answered = any(next(find_answer(answer, other.passages), None) for answer in question.answers)
+            if question.type == "yesno" or not answered:
+                unanswerable.append(
+                    replace(other, id=doc.id, questions=(replace(question, answers=(), impossible=True),))
+                )
                 break
-    return asked
+    return unanswerable
 
 
 def is_right(gold: Question, answer: Answer) -> bool:

@@ -208,8 +208,8 @@ def _fingerprint(recipe: VocabRecipe, texts: TextSample, base: Any) -> str:
     settings = recipe.model_dump(mode="json", exclude=NOT_COUNTED | (set(ADAPT_KEYS) if base is None else set()))
     if base is not None:
         settings["base"] = hashlib.sha256(base.to_str().encode()).hexdigest()
-    told = json.dumps({**settings, "text": content_hash(texts.files)}, sort_keys=True)
-    return hashlib.sha256(told.encode()).hexdigest()
+    identity = json.dumps({**settings, "text": content_hash(texts.files)}, sort_keys=True)
+    return hashlib.sha256(identity.encode()).hexdigest()
 
 
 def _existing_vocab(out: Path, fingerprint: str, *, overwrite: bool) -> LearnedVocab | None:
@@ -276,7 +276,7 @@ def _write_companions(tokenizer: Any, recipe: VocabRecipe, folder: Path) -> None
         # No class of transformers has these rules; this one uses tokenizer.json as it is.
         settings["tokenizer_class"] = "PreTrainedTokenizerFast"
     typed = {
-        key: {"__type": "AddedToken", **held} if isinstance(held, dict) else held for key, held in settings.items()
+        key: {"__type": "AddedToken", **value} if isinstance(value, dict) else value for key, value in settings.items()
     }
     write_json(folder / "tokenizer_config.json", typed, sort_keys=True)
     write_json(folder / "special_tokens_map.json", special, sort_keys=True)
@@ -302,8 +302,8 @@ def _special_tokens(kind: str) -> dict[str, Any]:
         return {"cls_token": begin, "mask_token": mask, "pad_token": pad, "sep_token": end, "unk_token": unknown}
     begin, pad, end, unknown, mask = ROBERTA_SPECIAL
     # <mask> absorbs the space before it, as in RoBERTa.
-    held = {"content": mask, "lstrip": True, "normalized": False, "rstrip": False, "single_word": False}
-    special = {"cls_token": begin, "mask_token": held, "pad_token": pad, "sep_token": end, "unk_token": unknown}
+    mask_token = {"content": mask, "lstrip": True, "normalized": False, "rstrip": False, "single_word": False}
+    special = {"cls_token": begin, "mask_token": mask_token, "pad_token": pad, "sep_token": end, "unk_token": unknown}
     return {**special, "bos_token": begin, "eos_token": end}
 
 
@@ -336,18 +336,18 @@ def adapt(documents: Documents, tokenizer: Any, *, new: int, min_documents: int)
     counts = count_words(documents(), tokenizer)
     before = _Segmentation(tokenizer, counts.times)
     slots = free_slots(tokenizer, occurring=before.pieces)
-    taken = _added_tokens(tokenizer)
-    words = [word for word in rank_candidates(counts, before, min_documents=min_documents) if word not in taken]
+    existing = _added_tokens(tokenizer)
+    words = [word for word in rank_candidates(counts, before, min_documents=min_documents) if word not in existing]
     while True:
-        given = dict(zip(words[:new], slots, strict=False))
-        made = replace_pieces(tokenizer, given)
-        after = _Segmentation(made, counts.times)
+        replacements = dict(zip(words[:new], slots, strict=False))
+        adapted = replace_pieces(tokenizer, replacements)
+        after = _Segmentation(adapted, counts.times)
         lost = after.unknown - before.unknown
         if not lost:
             tokens = (before.tokens + counts.added, after.tokens + counts.added)
-            return made, AdaptationStats(len(slots), len(given), *tokens)
+            return adapted, AdaptationStats(len(slots), len(replacements), *tokens)
         # WordPiece takes the longest match first, and the rest after a new word may have no pieces.
-        words = [word for word in words if word not in given or not any(one.startswith(word) for one in lost)]
+        words = [word for word in words if word not in replacements or not any(one.startswith(word) for one in lost)]
 
 
 def require_wordpiece(tokenizer: Any) -> None:
@@ -416,10 +416,10 @@ def rank_candidates(counts: WordCounts, cut: "_Segmentation", *, min_documents: 
     return sorted(gains, key=lambda word: (-gains[word], word))
 
 
-def replace_pieces(tokenizer: Any, given: dict[str, str]) -> Any:
+def replace_pieces(tokenizer: Any, replacements: dict[str, str]) -> Any:
     """The tokenizer with each word in place of a piece; nothing else changes."""
     state = json.loads(tokenizer.to_str())
-    place = {piece: word for word, piece in given.items()}
+    place = {piece: word for word, piece in replacements.items()}
     pieces = sorted(state["model"]["vocab"].items(), key=lambda pair: pair[1])
     state["model"]["vocab"] = {place.get(piece, piece): number for piece, number in pieces}
     return type(tokenizer).from_str(json.dumps(state))
@@ -455,17 +455,17 @@ class _WordSplitter:
         return self._spaced or JOINING.search(text) is not None
 
     def _words(self, normal: str) -> tuple[str, ...]:
-        found = self._splitter.pre_tokenize_str(normal)
-        return tuple(self._same.setdefault(word, word) for word, _ in found)
+        words = self._splitter.pre_tokenize_str(normal)
+        return tuple(self._same.setdefault(word, word) for word, _ in words)
 
     def _normal(self, text: str) -> str:
         return text if self._normalizer is None else str(self._normalizer.normalize_str(text))
 
     def _spans(self, text: str) -> list[tuple[int, int]]:
         """Spans of added tokens in a text. Words may have the same ids: unknown ones have that of [UNK]."""
-        found = self._tokenizer.encode(text, add_special_tokens=False)
+        encoding = self._tokenizer.encode(text, add_special_tokens=False)
         spans: list[tuple[int, int]] = []
-        for id_, (begin, end) in zip(found.ids, found.offsets, strict=True):
+        for id_, (begin, end) in zip(encoding.ids, encoding.offsets, strict=True):
             token, word = self._tokens.get(id_), text[begin:end].strip()
             same = self._normal if token is not None and token.normalized else str
             if token is not None and same(word) == same(token.content):

@@ -179,10 +179,10 @@ def _symbol_coverage(name: str, tokenizer: Any) -> VocabStats:
     unknown = unknown_id(tokenizer)
     for symbol in GREEK + SYMBOLS:
         ids = tokenizer.encode(f" {symbol}", add_special_tokens=False).ids
-        said = tokenizer.normalizer.normalize_str(symbol) if tokenizer.normalizer else symbol
+        normalized = tokenizer.normalizer.normalize_str(symbol) if tokenizer.normalizer else symbol
         if not ids or unknown in ids:
             lost += symbol
-        elif any(tokenizer.decode([one]).strip() == said.strip("▁ ") for one in ids):
+        elif any(tokenizer.decode([one]).strip() == normalized.strip("▁ ") for one in ids):
             whole += 1
         else:
             spelled += 1

@@ -141,27 +141,27 @@ def special_by_name(tokenizer: Any) -> dict[str, str]:
     If it has both names of a role, the one marked special counts: MPNet has an untrained [CLS] beside its <s>.
     """
     special = {token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special}
-    found = {}
+    by_role = {}
     for role, names in SPECIAL_NAMES.items():
         there = [name for name in names if tokenizer.token_to_id(name) is not None]
         if there:
-            found[role] = min(there, key=lambda name: name not in special)
+            by_role[role] = min(there, key=lambda name: name not in special)
     unknown = getattr(tokenizer.model, "unk_token", None)
     if unknown is not None and tokenizer.token_to_id(unknown) is not None:
-        found["unk_token"] = unknown
-    return found
+        by_role["unk_token"] = unknown
+    return by_role
 
 
 def special_token_template(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]] | None:
     """The ids that a tokenizer adds before, between and after two texts; None if it adds none."""
-    found = tokenizer.encode("a", "a")
-    marks = list(found.special_tokens_mask)
+    encoding = tokenizer.encode("a", "a")
+    marks = list(encoding.special_tokens_mask)
     texts = [place for place, special in enumerate(marks) if not special]
     cut = next((place for place in range(texts[0], texts[-1]) if marks[place]), None) if texts else None
     if cut is None:
         return None
     again = next(place for place in texts if place > cut)
-    ids = found.ids
+    ids = encoding.ids
     return tuple(ids[: texts[0]]), tuple(ids[cut:again]), tuple(ids[texts[-1] + 1 :])
 
 
@@ -264,12 +264,12 @@ def seed_pieces(words: list[tuple[str, int]], *, longest: int = LONGEST_PIECE) -
     lengths = np.array([len(word) for word, _ in words], np.int64)
     weights: Array = np.repeat(np.array([count for _, count in words], np.int64), lengths)
     ends: Array = np.repeat(np.cumsum(lengths), lengths)
-    found = [part for part in _repeated_substrings(text, weights, ends, longest) if part[1] > 1 and len(part[0])]
-    if not found:
+    repeated = [part for part in _repeated_substrings(text, weights, ends, longest) if part[1] > 1 and len(part[0])]
+    if not repeated:
         return []
-    places = np.concatenate([part[0] for part in found])
-    sizes = np.concatenate([np.full(len(part[0]), part[1]) for part in found])
-    scores = np.concatenate([part[2] for part in found]) * sizes
+    places = np.concatenate([part[0] for part in repeated])
+    sizes = np.concatenate([np.full(len(part[0]), part[1]) for part in repeated])
+    scores = np.concatenate([part[2] for part in repeated]) * sizes
     order = np.lexsort((sizes, places, -scores))[:MOST_SEEDS]
     return [
         (text[place : place + size], int(score))
@@ -379,14 +379,14 @@ def learn_wordpiece(documents: Documents, setting: VocabSettings) -> Any:
 def bert_tokenizer(vocabulary: dict[str, int], *, cased: bool) -> Any:
     """BERT's tokenizer with this WordPiece vocabulary."""
     tokenizers = _tokenizers()
-    made = tokenizers.Tokenizer(tokenizers.models.WordPiece(vocabulary, unk_token="[UNK]"))
-    made.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=not cased, strip_accents=not cased)
-    made.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
-    made.decoder = tokenizers.decoders.WordPiece(prefix="##")
-    _add_special(made, [token for token in BERT_SPECIAL if token in vocabulary])
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordPiece(vocabulary, unk_token="[UNK]"))
+    tokenizer.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=not cased, strip_accents=not cased)
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = tokenizers.decoders.WordPiece(prefix="##")
+    _add_special(tokenizer, [token for token in BERT_SPECIAL if token in vocabulary])
     if {"[CLS]", "[SEP]"} <= vocabulary.keys():
-        made.post_processor = _pairs_template(made)
-    return made
+        tokenizer.post_processor = _pairs_template(tokenizer)
+    return tokenizer
 
 
 def learn_byte_bpe(documents: Documents, setting: VocabSettings) -> Any:
@@ -409,21 +409,21 @@ def learn_byte_bpe(documents: Documents, setting: VocabSettings) -> Any:
 def roberta_tokenizer(model: Any) -> Any:
     """RoBERTa's tokenizer with this byte-level BPE model; special tokens only if the model has them."""
     tokenizers = _tokenizers()
-    made = tokenizers.Tokenizer(model)
-    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = tokenizers.decoders.ByteLevel()
-    if all(made.token_to_id(token) is not None for token in ROBERTA_SPECIAL):
-        _add_special(made, ROBERTA_SPECIAL)
-        sep, cls = (("</s>", made.token_to_id("</s>")), ("<s>", made.token_to_id("<s>")))
-        made.post_processor = tokenizers.processors.RobertaProcessing(sep, cls, add_prefix_space=False)
-    return made
+    tokenizer = tokenizers.Tokenizer(model)
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    if all(tokenizer.token_to_id(token) is not None for token in ROBERTA_SPECIAL):
+        _add_special(tokenizer, ROBERTA_SPECIAL)
+        sep, cls = (("</s>", tokenizer.token_to_id("</s>")), ("<s>", tokenizer.token_to_id("<s>")))
+        tokenizer.post_processor = tokenizers.processors.RobertaProcessing(sep, cls, add_prefix_space=False)
+    return tokenizer
 
 
 def learn_sentencepiece_bpe(documents: Documents, setting: VocabSettings) -> Any:
     """A BPE tokenizer over words with their leading space, as SentencePiece's."""
     tokenizers = _tokenizers()
-    made = _sentencepiece_tokenizer(tokenizers.models.BPE(unk_token="[UNK]"), setting)
-    alphabet = _alphabet(documents(), made.normalizer, setting)
+    tokenizer = _sentencepiece_tokenizer(tokenizers.models.BPE(unk_token="[UNK]"), setting)
+    alphabet = _alphabet(documents(), tokenizer.normalizer, setting)
     _check_size(setting, len(BERT_SPECIAL) + len(alphabet))
     trainer = tokenizers.trainers.BpeTrainer(
         vocab_size=setting.size,
@@ -433,8 +433,8 @@ def learn_sentencepiece_bpe(documents: Documents, setting: VocabSettings) -> Any
         limit_alphabet=len(alphabet),
         show_progress=False,
     )
-    made.train_from_iterator(documents(), trainer)
-    return _add_special_template(made)
+    tokenizer.train_from_iterator(documents(), trainer)
+    return _add_special_template(tokenizer)
 
 
 def learn_sentencepiece_unigram(documents: Documents, setting: VocabSettings) -> Any:
@@ -443,17 +443,17 @@ def learn_sentencepiece_unigram(documents: Documents, setting: VocabSettings) ->
     The unigram trainer of the tokenizers library is not deterministic; sentencepiece's is.
     """
     tokenizers = _tokenizers()
-    made = _sentencepiece_tokenizer(tokenizers.models.Unigram([("[UNK]", 0.0)], 0, False), setting)
-    words = _counted_words(documents(), made)
+    tokenizer = _sentencepiece_tokenizer(tokenizers.models.Unigram([("[UNK]", 0.0)], 0, False), setting)
+    words = _counted_words(documents(), tokenizer)
     characters: Counter[str] = Counter()
     for word, count in words.items():
         for char in word:
             characters[char] += count
-    alphabet = _most_frequent(characters, setting, made.normalizer)
+    alphabet = _most_frequent(characters, setting, tokenizer.normalizer)
     _check_size(setting, len(BERT_SPECIAL) + len(alphabet))
     pieces = unigram_pieces(words, alphabet=alphabet, size=setting.size, special=BERT_SPECIAL)
-    made.model = tokenizers.models.Unigram(pieces, BERT_SPECIAL.index("[UNK]"), False)
-    return _add_special_template(made)
+    tokenizer.model = tokenizers.models.Unigram(pieces, BERT_SPECIAL.index("[UNK]"), False)
+    return _add_special_template(tokenizer)
 
 
 LEARNERS: dict[str, Callable[[Documents, VocabSettings], Any]] = {
@@ -512,39 +512,39 @@ def _sentencepiece_tokenizer(model: Any, setting: VocabSettings) -> Any:
     """
     tokenizers = _tokenizers()
     normalizers = tokenizers.normalizers
-    made = tokenizers.Tokenizer(model)
+    tokenizer = tokenizers.Tokenizer(model)
     steps = [normalizers.NFC(), *([] if setting.cased else [normalizers.Lowercase()])]
     steps += [normalizers.Replace(tokenizers.Regex(r"\s+"), " "), normalizers.Strip()]
     steps += [normalizers.Prepend(WORD_START), normalizers.Replace(" ", WORD_START)]
-    made.normalizer = normalizers.Sequence(steps)
-    made.pre_tokenizer = tokenizers.pre_tokenizers.Split(tokenizers.Regex(WORDS), "isolated")
-    made.decoder = tokenizers.decoders.Metaspace(WORD_START)
-    return made
+    tokenizer.normalizer = normalizers.Sequence(steps)
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Split(tokenizers.Regex(WORDS), "isolated")
+    tokenizer.decoder = tokenizers.decoders.Metaspace(WORD_START)
+    return tokenizer
 
 
-def _add_special_template(made: Any) -> Any:
-    _add_special(made, BERT_SPECIAL)
-    made.post_processor = _pairs_template(made)
-    return made
+def _add_special_template(tokenizer: Any) -> Any:
+    _add_special(tokenizer, BERT_SPECIAL)
+    tokenizer.post_processor = _pairs_template(tokenizer)
+    return tokenizer
 
 
-def _add_special(made: Any, tokens: Iterable[str]) -> None:
+def _add_special(tokenizer: Any, tokens: Iterable[str]) -> None:
     from tokenizers import AddedToken
 
     # RoBERTa's <mask> absorbs the space before it.
-    made.add_special_tokens([AddedToken(token, lstrip=token == "<mask>", special=True) for token in tokens])
+    tokenizer.add_special_tokens([AddedToken(token, lstrip=token == "<mask>", special=True) for token in tokens])
 
 
-def _pairs_template(made: Any) -> Any:
+def _pairs_template(tokenizer: Any) -> Any:
     tokenizers = _tokenizers()
     return tokenizers.processors.TemplateProcessing(
         single="[CLS]:0 $A:0 [SEP]:0",
         pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
-        special_tokens=[(token, made.token_to_id(token)) for token in ("[CLS]", "[SEP]")],
+        special_tokens=[(token, tokenizer.token_to_id(token)) for token in ("[CLS]", "[SEP]")],
     )
 
 
-def _counted_words(documents: Iterable[list[str]], made: Any) -> Counter[str]:
+def _counted_words(documents: Iterable[list[str]], tokenizer: Any) -> Counter[str]:
     """Word counts after the tokenizer's pre-tokenization.
 
     White-space-separated strings are counted first, so that each distinct one is split only once.
@@ -556,6 +556,6 @@ def _counted_words(documents: Iterable[list[str]], made: Any) -> Counter[str]:
     words: Counter[str] = Counter()
     while stretches:
         stretch, count = stretches.popitem()
-        for word, _ in made.pre_tokenizer.pre_tokenize_str(made.normalizer.normalize_str(stretch)):
+        for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(tokenizer.normalizer.normalize_str(stretch)):
             words[word] += count
     return words

@@ -593,10 +593,10 @@ class _ScoredQuestion:
 
 def question_metrics(pairs: Sequence[DocumentPair]) -> list[MetricResult]:
     """The metrics of each type of question that occurs."""
-    asked = _scored_questions(pairs)
+    questions = _scored_questions(pairs)
     results: list[MetricResult] = []
     for type in (*TYPES, None):
-        own = [[one for one in doc if _type(one.gold) == type] for doc in asked]
+        own = [[one for one in doc if _type(one.gold) == type] for doc in questions]
         if any(own):
             results += _METRICS[type](own)
     return results
@@ -788,8 +788,8 @@ def concept_differences(pairs: Sequence[DocumentPair], only: Collection[str] | N
             if other is None or set(other.concepts) == set(span.concepts):
                 continue
             kind = "wrong concept" if other.concepts else "not linked"
-            gold, found = (", ".join(one.concepts) or None for one in (span, other))
-            yield Difference(CONCEPTS, kind, pair.gold.id, gold, found, context_of(pair.gold, span.start, span.end))
+            gold, wrong = (", ".join(one.concepts) or None for one in (span, other))
+            yield Difference(CONCEPTS, kind, pair.gold.id, gold, wrong, context_of(pair.gold, span.start, span.end))
 
 
 def linking_accuracy(
@@ -812,13 +812,13 @@ def linking_accuracy(
     right = dict.fromkeys(at, 0)
     total = 0
     for doc in docs:
-        found = candidates(doc)
+        ranked = candidates(doc)
         for span in doc.spans:
             if not span.concepts or type not in (None, span.type):
                 continue
             total += 1
             gold = same(span.concepts)
-            own = found.get(span.id, ())
+            own = ranked.get(span.id, ())
             for k in at:
                 right[k] += any(concept in gold for concept in same(own[:k]))
     return {k: count / total if total else 0.0 for k, count in right.items()}
@@ -845,12 +845,12 @@ def _of_mentions(spans: Iterable[Span]) -> dict[str, set[tuple[object, str]]]:
 def _first_right(pair: DocumentPair, only: Collection[str] | None) -> list[float]:
     """Whether the first concept is right, for each gold mention that is predicted at the same place."""
     predicted = {_place(span): span.concepts for span in pair.predicted.spans}
-    found = (
+    both = (
         (span.concepts, predicted[_place(span)])
         for span in _linked_mentions(pair.gold, only)
         if _place(span) in predicted
     )
-    return [float(bool(own) and own[0] in gold) for gold, own in found]
+    return [float(bool(own) and own[0] in gold) for gold, own in both]
 
 
 def _place(span: Span) -> tuple[object, str]:

@@ -1,4 +1,4 @@
-"""`lexome doctor`: what is installed here, what the machine has, and what is missing for what."""
+"""`lexome doctor`: the installed packages, the machine, and which extras are missing for which purpose."""
 
 import json
 import os

@@ -1,7 +1,7 @@
 """BioASQ questions in SQuAD's format, with the provenance of each context: article, section and place of the snippet.
 
 A factoid or list question is asked of each of its snippets, or, given the abstracts, of each of its articles. Answers
-are located by their text or a synonym. Yes/no questions have no answer in the text and make a file of their own;
+are located by their text or a synonym. Yes/no questions have no answer in the text and go to a separate file;
 summary questions are skipped. Everything that is skipped is counted.
 """
 

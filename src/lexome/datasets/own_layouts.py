@@ -1,4 +1,4 @@
-"""Readers of datasets with layouts of their own: the i2b2 challenges, DrugProt and MED1250.
+"""Readers of datasets with custom layouts: the i2b2 challenges, DrugProt and MED1250.
 
 i2b2: concepts and relations of 2010, events of 2012, identifiers of 2014. The data is restricted; its formats are
 

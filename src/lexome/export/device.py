@@ -36,7 +36,7 @@ from lexome.models.exported import read_exported
 from lexome.tasks import Ner
 from lexome.tasks.task import Floats
 
-# Tokens in one run of the device; a request that is longer runs alone.
+# Tokens in one run of the device; a longer request has a run to itself.
 BATCH_TOKENS = 1 << 17
 # How long the process may take to load torch and the models.
 START_TIMEOUT_S = 300.0

@@ -524,7 +524,7 @@ def score(task: Task, sources: Sequence[HeldOutSource], predictions: Predictions
 
 
 def agreement(task: Task, reference: Predictions, predictions: Predictions) -> Counts:
-    """Predictions that two models share, and those of one alone; their F1 is the agreement."""
+    """Counts of the predictions that two models share and that only one makes; their F1 is the agreement."""
     shared = extra = missing = 0
     for expected_docs, docs in zip(reference, predictions, strict=True):
         for expected_doc, doc in zip(expected_docs, docs, strict=True):

@@ -250,7 +250,7 @@ def _attention(
     if rotation is not None or attention.window is not None:
         mixed_BTD = masked()
     else:
-        # Most texts come alone, without padding: the operator without a mask is faster.
+        # Most batches are one text, without padding: the operator without a mask is faster.
         padded, condition = is_padded(), graph.once("by_heads", use_by_heads)
         mixed_BTD = graph.branch(condition, by_heads, lambda: graph.branch(padded, masked, unmasked))
     return _linear(graph, mixed_BTD, f"{name}.out", attention.out)

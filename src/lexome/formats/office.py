@@ -60,7 +60,7 @@ def _with_sections(blocks: Iterable[Block]) -> Iterator[tuple[str, str, tuple[st
             headings.append((level, text))
 
 
-# Extraction in a process of its own, with limits of memory, time and output
+# Extraction in a separate process, with limits of memory, time and output
 #
 # The libraries that read PDF, DOCX and XLSX build a file in memory, and files of a few hundred bytes can ask for
 # gigabytes, or crash a library written in C. In a process with limits neither reaches the caller.

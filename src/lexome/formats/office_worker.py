@@ -1,4 +1,4 @@
-"""Extracts the text of one office document: the program that `lexome.formats.office` runs in a process of its own.
+"""Extracts the text of one office document: the program that `lexome.formats.office` runs in a separate process.
 
 It prints JSON lines: ["block", kind, level, text] for PDF and DOCX, ["row", sheet, number, cells] for XLSX,
 ["note", text] and, last, ["end"]. Kinds are title, heading, paragraph, table and note. A file that cannot be read ends

@@ -31,7 +31,7 @@ GROUP_CHARACTERS = 16 << 20
 SPAN_CHARACTERS = 100
 # Documents built at a time.
 BATCH_ROWS = 256
-# Limit of what a batch may become in memory: a dictionary repeats one long value in every row at no cost in the file.
+# Size limit of a batch in memory: a dictionary repeats one long value in every row at no cost in the file.
 MAX_BATCH_BYTES = 512 << 20
 # Values of the columns of a null struct, which are never read.
 _BLANK: dict[Any, Any] = {str: "", int: 0, float: 0.0, bool: False}
@@ -378,7 +378,7 @@ def _column_problem(hint: Any, kind: Any, name: str) -> str | None:
 
     of = pa.types
     if of.is_null(kind):
-        # Tools that infer types write a column without values so.
+        # Tools that infer types write a column without values like this.
         return None
     if is_dataclass(hint):
         return schema_problem(hint, kind, f"{name}.") if of.is_struct(kind) else f"{name} is {kind}, not a struct"  # type: ignore[arg-type]

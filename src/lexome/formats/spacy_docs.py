@@ -224,7 +224,7 @@ def _token_edges(text: str, nlp: "Language | Vocab") -> set[int]:
 def _split_tokens(text: str, edges: set[int], starts: set[int], ends: set[int]) -> tuple[list[Range], list[bool]]:
     """Token ranges that cover the text, and whether a single space follows each.
 
-    A space where something begins, or after which something ends, is a token of its own, because in spaCy the space
+    A space where something begins, or after which something ends, is a separate token, because in spaCy the space
     after a token belongs to neither side.
     """
     pieces: list[Range] = []

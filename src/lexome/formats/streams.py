@@ -47,7 +47,7 @@ class Source:
 
     `path` is set for uncompressed files, for formats that need random access; `member` for files in an archive.
     `record_bytes` is the limit of one document in formats that build it from lines, `cpu_seconds` a lower limit for
-    formats that are extracted in a process of their own.
+    formats that are extracted in a separate process.
     """
 
     name: str
@@ -492,7 +492,7 @@ class _Content(io.RawIOBase):
         return len(block)
 
     def skip(self) -> None:
-        """Read what is left."""
+        """Read the rest."""
         while self._left:
             block = self._stream.read(min(self._left, 1 << 16))
             if not block:
@@ -628,7 +628,7 @@ def describe_binary(head: bytes) -> Binary | None:
     if utf16_of(head) is not None or len(_CONTROLS.findall(sample)) <= max(2, len(sample) // 100):
         return None
     try:
-        # Some text has control characters; what is binary is hardly ever valid UTF-8.
+        # Some texts have control characters, but binary data is hardly ever valid UTF-8.
         codecs.utf_8_decode(sample, "strict", False)
     except UnicodeDecodeError:
         return Binary("binary")
@@ -675,7 +675,7 @@ def prepare_text(source: Source, format: "Format", tally: Tally, options: Contai
 def as_utf8(source: Source, tally: Tally, *, line_ends: bool) -> Source:
     """The source with its text in UTF-8, converted while it is read.
 
-    With `line_ends`, carriage returns alone, of files from old Macs, become line feeds.
+    With `line_ends`, bare carriage returns, as in files of old Macs, become line feeds.
     """
     head = source.head()
     encoding = utf16_of(head)

@@ -390,7 +390,7 @@ class Predictor:
 
 def open_session(path: Path, threads: int | None) -> Any:
     """An ONNX session on all usable cores, or on `threads`."""
-    # Each has buffers of its own: thousands of them would fill the memory.
+    # Each thread has its own buffers: those of thousands would fill the memory.
     if threads is not None and not (isinstance(threads, int) and 1 <= threads <= MAX_THREADS):
         message = f"{threads!r} threads; expected 1 to {MAX_THREADS:,}. More than one per core does not help."
         raise UsageError(message, code="invalid-threads", value=threads)

@@ -169,7 +169,7 @@ def _state(weights: Mapping[str, Floats], config: EncoderConfig) -> dict[str, Te
     for name, array in weights.items():
         tensor = torch.from_numpy(np.array(array))
         if name == "embed.segment":
-            # The graph of a model of single texts has the first segment alone, the only one that these use.
+            # The graph of a model of single texts has only the first segment, which is all that these use.
             state["encoder.embed.segments.weight"] = tensor.expand(config.segments, -1).clone()
             continue
         if name in ("embed.tokens", "embed.positions", "embed.segments"):

@@ -189,7 +189,7 @@ def check(stage: Stage) -> None:
 # Running one job: write drafts, rename them, then write the completion mark
 
 
-# A draft lies in a folder of its own: it keeps the output's suffix, by which writers choose format and compression,
+# A draft has its own folder: it keeps the output's suffix, by which writers choose format and compression,
 # and yet no `*.parquet` matches it. The host part has no hyphen, so that the output's name can be parsed back.
 DRAFT = re.compile(r"\.[A-Za-z0-9]+-[0-9]+-(?P<name>.+)\.part", re.DOTALL)
 HOST_LETTERS = 40

@@ -260,7 +260,7 @@ class FinetuneRecipe(Recipe):
         description="A checkpoint, or `out` of an earlier fine-tuning (SQuAD, then BioASQ), whose best model is used; "
         '"default" is the default model.'
     )
-    layers: int | None = Field(default=None, ge=1, description="Keep only its first layers, this many.")
+    layers: int | None = Field(default=None, ge=1, description="Number of its layers to keep, from the first.")
     out: Path = Field(description="The folder for runs/, summary.json and summary.txt.")
     data: DataTable
     task: dict[str, Any] = Field(

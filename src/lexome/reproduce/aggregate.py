@@ -337,7 +337,7 @@ def study_result(
     only: Iterable[str] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> StudyResult:
-    """A study's result from the estimates of our models; with `only`, rows of these tasks alone."""
+    """A study's result from the estimates of our models; with `only`, just the rows of these tasks."""
     selected = None if only is None else set(only)
     tasks = [task for task in study.tasks if not task.intermediate and (selected is None or task.name in selected)]
     paper: dict[str, dict[Key, float]] = {}

@@ -116,7 +116,7 @@ class TaskPlan:
 
     @property
     def variants(self) -> list[int]:
-        """Indices of the protocol's variants to compare; the first alone for a quick run."""
+        """Indices of the protocol's variants to compare; only the first for a quick run."""
         return list(range(len(self.protocol.variants) or 1))[: 1 if self.options.quick else None]
 
     def selection_recipe(self, variant: int) -> FinetuneRecipe:

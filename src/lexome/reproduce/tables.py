@@ -228,7 +228,7 @@ def text_table(result: StudyResult) -> str:
 
 
 def markdown_table(result: StudyResult) -> str:
-    """The table alone in Markdown, our scores in bold."""
+    """Only the table, in Markdown, with our scores in bold."""
     names, ours = column_names(result), _our_columns(result)
     rows = [
         [f"**{cell}**" if index in ours else cell for index, cell in enumerate(row)]

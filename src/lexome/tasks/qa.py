@@ -433,7 +433,7 @@ class Questions(Task):
             by_question.setdefault(name, []).append(place)
         units = list(by_question.values())
         if self.form == "yesno":
-            # Macro F1 is no mean over questions: of one question alone it is a half at best.
+            # Macro F1 is not a mean over questions: for a single question it is at most one half.
             for drawn in resample(len(units), samples=samples, seed=seed):
                 places = [(number, place) for number, unit in enumerate(drawn.tolist()) for place in units[unit]]
                 both = ([_with_prefix(number, docs[place]) for number, place in places] for docs in (gold, predicted))

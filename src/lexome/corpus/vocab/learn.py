@@ -496,7 +496,7 @@ class _Segmentation:
         self.tokens = sum(count * self.lengths[word] for word, count in times.items())
 
     def cost(self, word: str) -> int:
-        """Tokens that a piece of its own would save a word; for an unknown word, its letters.
+        """The tokens that a word would save as a single piece; for an unknown word, its letters.
 
         A word longer than the model's limit stays unknown and costs nothing.
         """

@@ -1,6 +1,6 @@
 """The files of a release by name, whether it is a folder, an archive, or one file in a folder.
 
-Archives are never extracted under names of their own: members are read in place, and a compressed archive is first
+Archives are never extracted under their members' names: members are read in place, and a compressed archive is first
 decompressed, as one stream, into an anonymous file.
 """
 

@@ -59,7 +59,7 @@ from lexome.tasks.qa import QuestionPair, base_question_id, merge_questions, nor
 
 MENTIONS, TOKENS = "mentions", "tokens"
 
-# The type of BC2GM's alternatives, which are no mentions of their own.
+# The type of BC2GM's alternatives, which do not count as mentions.
 ALTERNATIVE = "ALTGENE"
 
 _SCHEME_LETTERS = {"IOB1": set("BIO"), "IOB2": set("BIO"), "IOBES": set("BIOES"), "BILOU": set("BILOU")}

@@ -52,7 +52,7 @@ class MetricResult:
     rows       a row for each gold document
     statistic  from rows to the score
     agreement  the counts that the score is made of, if any
-    documents  the agreement of each document, likewise
+    documents  the agreement of each document, if any
     others     further scores by name
     """
 

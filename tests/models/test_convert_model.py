@@ -205,3 +205,48 @@ def test_invalid_arguments_are_refused(
         run("convert-model", *arguments)
     assert not (tmp_path / "model").exists()
     assert (tmp_path / "full" / "something").read_text() == "kept"
+
+
+def test_weights_are_averaged_and_the_task_is_kept(tmp_path: Path) -> None:
+    sources = []
+    for number in range(3):
+        torch.manual_seed(number)
+        source, _ = google(tmp_path / f"google{number}")
+        convert_model(source, tmp_path / str(number))
+        sources.append(tmp_path / str(number))
+    (sources[0] / "task.json").write_text('{"kind": "ner", "types": ["Gene"]}')
+    (sources[0] / "checksums.json").unlink()
+    done = CliRunner().invoke(
+        app,
+        [
+            "convert-model",
+            str(sources[0]),
+            str(tmp_path / "mean"),
+            "--average",
+            str(sources[1]),
+            "--average",
+            str(sources[2]),
+        ],
+    )
+    assert done.exit_code == 0, done.output
+    assert str(sources[2]) in done.output
+    expected = [load_file(source / "model.safetensors") for source in sources]
+    found = load_file(tmp_path / "mean" / "model.safetensors")
+    assert found.keys() == expected[0].keys()
+    for name, tensor in found.items():
+        assert torch.allclose(tensor, sum(one[name] for one in expected) / 3, atol=1e-6), name
+    assert not torch.equal(
+        found["bert.embeddings.word_embeddings.weight"], expected[0]["bert.embeddings.word_embeddings.weight"]
+    )
+    assert (tmp_path / "mean" / "task.json").read_text() == (sources[0] / "task.json").read_text()
+    load(tmp_path / "mean")
+
+
+def test_models_of_another_shape_are_not_averaged(tmp_path: Path) -> None:
+    source, model = google(tmp_path / "google")
+    convert_model(source, tmp_path / "one")
+    model.config.num_hidden_layers += 1
+    type(model)(model.config).save_pretrained(tmp_path / "other")
+    with raises(CheckpointError, code="different-model", value=tmp_path / "other"):
+        convert_model(tmp_path / "one", tmp_path / "mean", average=[tmp_path / "other"])
+    assert not (tmp_path / "mean").exists()

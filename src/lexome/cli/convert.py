@@ -131,6 +131,13 @@ Dtype = Annotated[
     typer.Option(metavar="float32|bfloat16|float16", help="Data type of the weights. Default: unchanged."),
 ]
 
+Average = Annotated[
+    list[Path] | None,
+    typer.Option(
+        metavar="CHECKPOINT", help="Average the weights with those of this checkpoint of the same shape; repeatable."
+    ),
+]
+
 
 @app.command()
 def convert_model(
@@ -142,6 +149,7 @@ def convert_model(
     drop: Drop = None,
     outputs: Outputs = None,
     dtype: Dtype = None,
+    average: Average = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -154,7 +162,15 @@ def convert_model(
         from lexome.models.convert_model import convert_model as run
     with interruptible(folder):
         done = run(
-            source, folder, kind=kind, tokenizer=tokenizer, backend=backend, drop=drop, outputs=outputs, dtype=dtype
+            source,
+            folder,
+            kind=kind,
+            tokenizer=tokenizer,
+            backend=backend,
+            drop=drop,
+            outputs=outputs,
+            dtype=dtype,
+            average=average or (),
         )
     if as_json:
         print(json.dumps(asdict(done), default=str))
@@ -167,6 +183,8 @@ def convert_model(
                 print(f"{what:<9} {names[0]}{more}")
         if done.dropped is not None:
             print(f"dropped   {done.dropped}: the model computes something else now; train it before use")
+        if done.averaged:
+            print(f"averaged  with the weights of {', '.join(done.averaged)}")
         if done.scaled is not None:
             print(f"rescaled  hidden states by {done.scaled:.4g}, heads inversely: predictions stay the same")
         print(f"wrote     {done.folder}")

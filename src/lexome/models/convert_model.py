@@ -1,6 +1,8 @@
-"""convert_model: any supported checkpoint to a Hugging Face folder, optionally with rescaled encoder outputs."""
+"""convert_model: any supported checkpoint to a Hugging Face folder, optionally averaged, or with rescaled outputs."""
 
 import math
+import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -9,9 +11,11 @@ import torch
 from torch import nn
 
 from lexome.errors import CheckpointError, UsageError
+from lexome.files import write_checksums
 from lexome.models import checkpoint
 from lexome.models.checkpoint import Card, Checkpoint
 from lexome.models.encoder import Encoder, Layer, count_parameters
+from lexome.tasks.task import TASK
 
 # By their names on the command line.
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -34,6 +38,7 @@ class Conversion:
     left_out  content that is not part of a model: optimizer states, step counts, tied copies
     dropped   what was dropped on request: the written model computes something else than the source
     scaled    the factor that its outputs were multiplied by, if requested
+    averaged  the other checkpoints that its weights are averaged with
     """
 
     folder: Path
@@ -47,6 +52,7 @@ class Conversion:
     left_out: tuple[str, ...]
     dropped: str | None = None
     scaled: float | None = None
+    averaged: tuple[str, ...] = ()
 
 
 def convert_model(
@@ -59,14 +65,17 @@ def convert_model(
     drop: str | None = None,
     outputs: float | None = None,
     dtype: str | None = None,
+    average: Sequence[str | Path] = (),
 ) -> Conversion:
     """Write the model in `source` as a folder with safetensors, tokenizer files, a model card and run.json.
 
     Weights keep their dtype unless `dtype`, one of DTYPES, is given. `tokenizer` is a folder or file, for a release
     without one. `drop`, one of foreign.legacy_hf.DROPS, removes what Lexome's encoder does not support: the result is a
     different model, and its card says so. `outputs` is the root mean square to scale the encoder's outputs to.
+    `average` are checkpoints of the same shape, such as of other epochs: the weights are the mean of all of them.
     """
     source, folder = Path(source), Path(folder)
+    others = tuple(map(Path, average))
     if dtype is not None and dtype not in DTYPES:
         raise UsageError(f"dtype {dtype!r}; expected one of {', '.join(DTYPES)}.", code="unknown-option", value=dtype)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -74,6 +83,8 @@ def convert_model(
         raise CheckpointError(message, code="not-empty", value=folder)
     loaded = checkpoint.load(source, kind=kind, dtype=None, backend=backend, drop=drop)
     written = next(loaded.model.parameters()).dtype if dtype is None else DTYPES[dtype]
+    if others:
+        average_weights(loaded, others)
     # Scale in float32 whatever the dtype, so that weights are rounded only once.
     scaled = None if outputs is None else scale_outputs(loaded.model.float(), outputs)
     loaded.model.to(written)
@@ -83,7 +94,7 @@ def convert_model(
             loaded.model,
             architecture=loaded.architecture,
             tokenizer=tokenizer or _tokenizer(loaded, Path(temporary)),
-            card=_card(loaded, folder.name, scaled),
+            card=_card(loaded, folder.name, scaled, others),
             labels=loaded.labels,
             run={
                 "source": source.name,
@@ -93,9 +104,14 @@ def convert_model(
                 "left_out": list(loaded.left_out),
                 "dropped": loaded.dropped,
                 "outputs_scaled": scaled,
+                "averaged": [str(other) for other in others],
             },
             replace=True,
         )
+    if (task := source / TASK).is_file():
+        # The task of a fine-tuned model, with its label types and decoding.
+        shutil.copyfile(task, folder / TASK)
+        write_checksums(folder)
     return Conversion(
         folder=folder,
         layout=loaded.layout,
@@ -108,7 +124,31 @@ def convert_model(
         left_out=loaded.left_out,
         dropped=loaded.dropped,
         scaled=scaled,
+        averaged=tuple(map(str, others)),
     )
+
+
+@torch.no_grad()
+def average_weights(loaded: Checkpoint, others: Sequence[Path]) -> None:
+    """Replace the weights by the mean of these and those of other checkpoints, computed in float32.
+
+    The mean of several checkpoints of one training run, or of runs from one start, is often better than each of them
+    (Wortsman et al. 2022). Checkpoints of another shape or with other labels are an error.
+    """
+    total = {name: tensor.float() for name, tensor in loaded.model.state_dict().items()}
+    for folder in others:
+        other = checkpoint.load(folder, kind=loaded.kind, dtype=None, backend=loaded.backend)
+        weights = other.model.state_dict()
+        same = weights.keys() == total.keys() and all(weights[name].shape == total[name].shape for name in total)
+        if not same or tuple(other.labels) != tuple(loaded.labels):
+            message = (
+                f"{folder}: a model of another shape or with other labels than {loaded.folder}. "
+                "Average checkpoints of one run, or of runs with the same start and task."
+            )
+            raise CheckpointError(message, code="different-model", value=folder)
+        for name, tensor in weights.items():
+            total[name] += tensor.float()
+    loaded.model.load_state_dict({name: tensor / (1 + len(others)) for name, tensor in total.items()})
 
 
 def _tokenizer(loaded: Checkpoint, temporary: Path) -> Path:
@@ -123,11 +163,13 @@ def _tokenizer(loaded: Checkpoint, temporary: Path) -> Path:
     return temporary
 
 
-def _card(loaded: Checkpoint, title: str, scaled: float | None) -> Card:
+def _card(loaded: Checkpoint, title: str, scaled: float | None, averaged: Sequence[Path]) -> Card:
     name = loaded.folder.name
     changes = "" if loaded.dropped is None else f" {_DROPPED[loaded.dropped]}"
     if scaled is not None:
         changes += f" Its encoder outputs were multiplied by {scaled:.4g} and its heads divided by it: same logits."
+    if averaged:
+        changes += f" They are averaged with those of {len(averaged)} other checkpoints of the same shape."
     return Card(
         title=title,
         summary=f"Converted by Lexome from `{name}` ({loaded.layout}); the weights are those of that release.{changes}",

@@ -104,12 +104,17 @@ encoder: $(DEV)/ready
 card = { sed '/^\#\# Calibration/,$$d' models/$(1)/README.md; sed -n '/^\#\# Calibration/,$$p' build/$(1)/README.md; } \
   > build/$(1).md && mv build/$(1).md build/$(1)/README.md
 
-# Trains the relation model in models/ from the encoder there; a few minutes on one GPU, hours without.
+# Trains the relation model in models/ from the encoder there: all pairs in one pass, then one pass per subject. The model has
+# the mean of the weights of the best and of the last evaluation. Minutes on one GPU, hours without.
 relations: $(DEV)/ready
 	for name in relations relations-subject; do \
 	  $(DEV)/bin/lexome finetune recipes/finetune/$$name.toml --set data.root=$(DATA) || exit; done
-	rm -rf build/relations
-	$(DEV)/bin/lexome export runs/relations-subject/runs/seed0/model build/relations --name lexome-relations --data $(DATA) \
+	$(DEV)/bin/lexome finetune recipes/finetune/relations-subject.toml --set data.root=$(DATA) --set data.dev=none \
+	  --set out=runs/relations-last
+	rm -rf build/relations build/relations-mean
+	$(DEV)/bin/lexome convert-model runs/relations-subject/runs/seed0/model build/relations-mean \
+	  --average runs/relations-last/runs/seed0/model
+	$(DEV)/bin/lexome export build/relations-mean build/relations --name lexome-relations --data $(DATA) \
 	  --precision int8 --agreement 0.97 --difference 0.005 --relax-thresholds \
 	  $(addprefix --held-out ,DrugProt BC5CDR-CID BioRED-RE)
 	$(call card,relations)

@@ -64,7 +64,7 @@ _LANGUAGES = {
 }
 # Words that questions begin with; after a bar, others that are frequent in them.
 _QUESTION_WORDS = {
-    "fr": "quel quelle quels quelles comment pourquoi combien quand où quoi | qui quelles-sont",
+    "fr": "quel quelle quels quelles comment pourquoi combien quand où quoi | qui sont",
     "de": "welche welcher welches welchen wie warum wer wann wozu wo | was gibt es ein",
     "es": "qué cuál cuáles cómo quién dónde cuándo cuánto cuántos | de",
     "it": "quale quali perché chi dove quanto quando | come di",

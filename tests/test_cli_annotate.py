@@ -375,6 +375,15 @@ def test_a_command_that_fails_says_so_in_one_line(model: Path, desk: Path) -> No
     assert (done.returncode, out, err.startswith("error: missing.xml"), err.count("\n")) == (1, "", True, 1)
 
 
+def test_lines_of_a_text_are_documents() -> None:
+    inputs = parse_inputs(["BRCA1 binds RAD51.\n\nTP53", "a b"], text=True, lines=True)
+    assert [(doc.id, doc.text) for doc in inputs.text_documents()] == [
+        ("text-1", "BRCA1 binds RAD51."),
+        ("text-2", "TP53"),
+        ("text-3", "a b"),
+    ]
+
+
 def test_a_file_in_a_folder_that_may_not_be_opened_is_not_said_to_be_missing() -> None:
     with tempfile.TemporaryDirectory() as closed:
         Path(closed).chmod(0)

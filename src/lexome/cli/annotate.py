@@ -232,7 +232,7 @@ def annotate(
     _check_combinations(output, explain=printing.explain, bulk=bulk)
     written_as = output.format or (BULK_FORMAT if output.bulk else None)
     read_options, write_options = formats.split(written_as)
-    parsed = parse_inputs(_arguments(inputs), text=text and bool(inputs))
+    parsed = parse_inputs(_arguments(inputs), text=text and bool(inputs), lines=lines)
     folders = models.folders()
     concepts = dictionaries.concepts(out=output.path, link=link, abbreviations=abbreviations)
     rejects = rejection.path(output.path)

@@ -103,7 +103,7 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Suppress progress and summary.")]
 From = Annotated[str | None, typer.Option("--from", metavar="FORMAT", help="Input format. Default: detected.")]
-Lines = Annotated[bool, typer.Option("--lines", help="Treat each line of a plain text file as a document.")]
+Lines = Annotated[bool, typer.Option("--lines", help="Treat each line of a text or plain text file as a document.")]
 Link = Annotated[bool, typer.Option("--link/--no-link", help="Link mentions to concept ids.")]
 Relations = Annotated[
     bool, typer.Option("--relations", help="Also predict relations, with the model called relations.")

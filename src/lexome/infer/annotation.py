@@ -6,7 +6,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from itertools import chain, groupby
 from pathlib import Path, PurePath
 from typing import Any
@@ -41,11 +41,14 @@ class Inputs:
             yield Document.from_text(text, id=name)
 
 
-def parse_inputs(arguments: Sequence[str], *, text: bool = False) -> Inputs:
+def parse_inputs(arguments: Sequence[str], *, text: bool = False, lines: bool = False) -> Inputs:
     """Paths for existing files, folders and patterns and for "-"; texts for other arguments that contain white space.
 
-    With `text`, every argument is a text.
+    With `text`, every argument is a text. With `lines`, each line of a text is one.
     """
+    if lines:
+        inputs = parse_inputs(arguments, text=text)
+        return replace(inputs, texts=tuple(line for one in inputs.texts for line in one.split("\n") if line.strip()))
     if text:
         return Inputs(texts=tuple(arguments))
     texts: list[str] = []

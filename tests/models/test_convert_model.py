@@ -207,15 +207,13 @@ def test_invalid_arguments_are_refused(
     assert (tmp_path / "full" / "something").read_text() == "kept"
 
 
-def test_weights_are_averaged_and_the_task_is_kept(tmp_path: Path) -> None:
+def test_weights_are_averaged(tmp_path: Path) -> None:
     sources = []
     for number in range(3):
         torch.manual_seed(number)
         source, _ = google(tmp_path / f"google{number}")
         convert_model(source, tmp_path / str(number))
         sources.append(tmp_path / str(number))
-    (sources[0] / "task.json").write_text('{"kind": "ner", "types": ["Gene"]}')
-    (sources[0] / "checksums.json").unlink()
     done = CliRunner().invoke(
         app,
         [
@@ -238,8 +236,20 @@ def test_weights_are_averaged_and_the_task_is_kept(tmp_path: Path) -> None:
     assert not torch.equal(
         found["bert.embeddings.word_embeddings.weight"], expected[0]["bert.embeddings.word_embeddings.weight"]
     )
-    assert (tmp_path / "mean" / "task.json").read_text() == (sources[0] / "task.json").read_text()
     load(tmp_path / "mean")
+
+
+@pytest.mark.parametrize(("kind", "kept"), [(None, True), ("token", True), ("encoder", False)])
+def test_a_fine_tuned_model_keeps_its_task_with_its_head(tmp_path: Path, kind: str | None, kept: bool) -> None:
+    source, model = google(tmp_path / "google")
+    convert_model(source, tmp_path / "tuned", kind="encoder")
+    assert not (tmp_path / "tuned" / "task.json").exists()
+    transformers.BertForTokenClassification(model.config).save_pretrained(tmp_path / "tuned")
+    (tmp_path / "tuned" / "checksums.json").unlink()
+    (tmp_path / "tuned" / "task.json").write_text('{"kind": "ner", "types": ["Gene"]}')
+    convert_model(tmp_path / "tuned", tmp_path / "copy", kind=kind)
+    assert (tmp_path / "copy" / "task.json").exists() == kept
+    load(tmp_path / "copy")
 
 
 def test_models_of_another_shape_are_not_averaged(tmp_path: Path) -> None:

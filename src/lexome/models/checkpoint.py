@@ -77,7 +77,7 @@ class Card:
 class Checkpoint:
     """A model in evaluation mode, and what its folder or release states about it.
 
-    kind             one of key_mapping.KINDS
+    kind             one of hf.KINDS
     labels           of a token or sequence head, in order
     settings         config.json
     tokenizer        paths of the folder's tokenizer files
@@ -288,7 +288,7 @@ def build(
 
 
 def kind_of(model: nn.Module) -> str:
-    """The kind of a model: one of key_mapping.KINDS."""
+    """The kind of a model: one of hf.KINDS."""
     heads = {TokenHead: "token", SequenceHead: "sequence", SpanHead: "span"}
     if isinstance(model, EncoderWithHead):
         return heads[type(model.head)]

@@ -11,10 +11,11 @@ import torch
 from torch import nn
 
 from lexome.errors import CheckpointError, UsageError
-from lexome.files import write_checksums
+from lexome.files import read_json, write_checksums
 from lexome.models import checkpoint
 from lexome.models.checkpoint import Card, Checkpoint
 from lexome.models.encoder import Encoder, Layer, count_parameters
+from lexome.tasks import task_of
 from lexome.tasks.task import TASK
 
 # By their names on the command line.
@@ -108,8 +109,8 @@ def convert_model(
             },
             replace=True,
         )
-    if (task := source / TASK).is_file():
-        # The task of a fine-tuned model, with its label types and decoding.
+    if (task := source / TASK).is_file() and task_of(read_json(task)).head == loaded.kind:
+        # The task of a fine-tuned model that keeps its head, with its label types and decoding.
         shutil.copyfile(task, folder / TASK)
         write_checksums(folder)
     return Conversion(

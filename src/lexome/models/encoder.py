@@ -569,7 +569,7 @@ class Attention(nn.Module):
     """Self-attention with a fused query, key and value projection.
 
     Its rows are ordered by head: K rows of a head's query, K of its key, K of its value, then the next head. So a
-    block of rows is a block of whole heads, which torch's tensor parallelism can shard. key_mapping.fuse_qkv and
+    block of rows is a block of whole heads, which torch's tensor parallelism can shard. hf.fuse_qkv and
     split_qkv convert from and to three separate matrices.
     """
 

@@ -183,7 +183,7 @@ class Teacher:
 class Start:
     """A model to train: its configuration, Hugging Face architecture, tokenizer and origin.
 
-    `kind` is one of key_mapping.KINDS; the class of a distributed model does not determine it. `drawn` are randomly
+    `kind` is one of hf.KINDS; the class of a distributed model does not determine it. `drawn` are randomly
     initialized weights that the checkpoint lacks, `unused` are weights of the checkpoint that the model lacks.
     """
 

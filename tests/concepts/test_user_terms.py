@@ -72,8 +72,11 @@ def test_types_are_those_of_models_however_they_are_spelled(tmp_path: Path, writ
 @pytest.mark.parametrize(
     ("text", "seen"),
     [
-        ("term\tclone\nred dye\tC1\n", "its columns are term, clone, none of which is known as that of the ids"),
-        ("id,clone\nL:1,C1\n", "its columns are id, clone, none of which is known as that of the names"),
+        (
+            "term\tclone\nred dye\tC1\n",
+            "its columns are term, clone, none of which is recognized as the column of the ids",
+        ),
+        ("id,clone\nL:1,C1\n", "its columns are id, clone, none of which is recognized as the column of the names"),
         ("clone\tantibody\nAB-1\tanti-CD3\n", "its columns are clone, antibody"),
         ("BRCA1\tNCBIGene:672\n", "its first column has names such as 'BRCA1'"),
     ],

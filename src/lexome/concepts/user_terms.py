@@ -223,7 +223,7 @@ def _columns(path: Path, table: NameTable, sample: list[list[str]], *, is_text: 
         if (columns["id"] and has_names) or (columns["name"] and all_known):
             return {meaning: positions for meaning, positions in columns.items() if positions}
         missing = "of the ids" if has_names else "of the names" if columns["id"] else "of ids or names"
-        problem = f"its columns are {', '.join(table.header)}, none of which is known as that {missing}"
+        problem = f"its columns are {', '.join(table.header)}, none of which is recognized as the column {missing}"
     elif is_text and all(len(row) < 2 for row in sample):
         return {"name": (0,)}
     elif len(table.header) < 2:

@@ -275,6 +275,7 @@ def _mention(row: TableRow, cells: list[str], layout: _Layout, tally: Tally) -> 
 
 def _unknown(source: Source, header: tuple[str, ...]) -> str:
     return (
-        f"{source.name}: its columns are {', '.join(map(repr, header[:20]))}, none of which is known as that of the "
-        "names. Name it in the first row: name, term, text, mention, label, symbol, or as the type, such as gene."
+        f"{source.name}: its columns are {', '.join(map(repr, header[:20]))}, none of which is recognized as the "
+        "column of names. Name that column in the first row: name, term, text, mention, label, symbol, or as the type, "
+        "such as gene."
     )

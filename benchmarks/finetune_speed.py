@@ -28,10 +28,9 @@ from transformers import DataCollatorForTokenClassification, Trainer, TrainerCal
 from facts import facts
 from lexome.models.checkpoint import load
 from lexome.models.heads import EncoderWithHead
-from lexome.recipe.finetune import FinetuneRecipe
+from lexome.recipe.finetune import Cell, FinetuneRecipe, Run, recipe_of_run
 from lexome.training.finetune.examples import Split
 from lexome.training.finetune.fit import predict, score
-from lexome.training.finetune.grid import Cell, Run, recipe_of_run
 from lexome.training.finetune.run import RunContext, open_context, run_once
 from lexome.training.finetune.task_model import TaskModel
 from lexome.training.parallel import Parallel, Sizes, device_of

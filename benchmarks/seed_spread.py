@@ -18,7 +18,8 @@ from statistics import fmean
 from typing import Any
 
 from lexome.reproduce.tables import STUDY, read_result
-from lexome.training.finetune.grid import DEV, TEST, Spread, cell_of
+from lexome.training.finetune.examples import DEV, TEST
+from lexome.training.finetune.stage import Spread, cell_of
 from lexome.training.record import RUN, FinetuneRecord, read_record
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -25,11 +25,10 @@ import torch
 
 from facts import facts
 from lexome.recipe import merge
-from lexome.recipe.finetune import FinetuneRecipe
+from lexome.recipe.finetune import Cell, FinetuneRecipe, Run
 from lexome.tasks.task import Example
 from lexome.training.finetune.examples import Split
 from lexome.training.finetune.fit import score
-from lexome.training.finetune.grid import Cell, Run
 from lexome.training.finetune.run import open_context, plan_of
 from lexome.training.finetune.stage import finetune
 from lexome.training.finetune.task_model import (

@@ -12,12 +12,11 @@ from typer.testing import CliRunner
 
 from lexome.cli import app
 from lexome.errors import CheckpointError, DataSetError, DivergedError, RecipeError, UsageError
-from lexome.recipe.finetune import FinetuneRecipe
+from lexome.recipe.finetune import Cell, FinetuneRecipe, Run
 from lexome.recipe.study import StudyRecipe, open_study
 from lexome.reproduce.reproduce import QUICK, StudyOptions, _selection_score, reproduce
 from lexome.training.finetune import stage
-from lexome.training.finetune.grid import Cell, Row, Run, Spread, Summary
-from lexome.training.finetune.stage import Finetuned
+from lexome.training.finetune.stage import Finetuned, Row, Spread, Summary
 
 STUDY = """
 stage = "reproduce"

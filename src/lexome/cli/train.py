@@ -95,8 +95,8 @@ def finetune(recipe: RecipePath, set_: Overrides = None, as_json: AsJson = False
 
     loaded = load(recipe, FinetuneRecipe, overrides=set_ or [])
     with needs("train", purpose="fine-tuning"):
-        from lexome.training.finetune.grid import table_of
         from lexome.training.finetune.stage import finetune as run
+        from lexome.training.finetune.stage import table_of
     try:
         done = run(loaded, progress_shown=not quiet)
     except KeyboardInterrupt as stop:

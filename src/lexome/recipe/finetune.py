@@ -1,6 +1,8 @@
 """The recipe of `lexome finetune`: a checkpoint and a task into fine-tuned models, one for each run of a grid."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -398,3 +400,61 @@ class FinetuneRecipe(Recipe):
             if active:
                 raise invalid(name, f"{name} needs scores on dev; expected data.dev, or folds.dev_fraction")
         return self
+
+
+# The runs of a recipe
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One combination of a grid; None for settings that the grid does not vary."""
+
+    batch: int | None = None
+    lr: float | None = None
+    epochs: float | None = None
+
+    @property
+    def name(self) -> str:
+        """Such as batch16-lr3e-05; empty if nothing is varied."""
+        settings = (("batch", self.batch), ("lr", self.lr), ("epochs", self.epochs))
+        return "-".join(f"{key}{value:g}" for key, value in settings if value is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One training run: a cell, a seed, and a fold in cross-validation."""
+
+    cell: Cell
+    seed: int
+    fold: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of its folder."""
+        parts = [self.cell.name, f"seed{self.seed}", "" if self.fold is None else f"fold{self.fold}"]
+        return "-".join(filter(None, parts))
+
+
+def cells_of(grid: GridTable) -> list[Cell]:
+    """Every combination of the grid, or the one cell of a recipe without one."""
+    return [Cell(*values) for values in product(grid.batch or (None,), grid.lr or (None,), grid.epochs or (None,))]
+
+
+def runs_of(cells: Sequence[Cell], seeds: Sequence[int], folds: Sequence[int | None]) -> list[Run]:
+    """Fold by fold, so that each fold is encoded once."""
+    return [Run(cell, seed, fold) for fold in folds for cell in cells for seed in seeds]
+
+
+def recipe_of_run(recipe: FinetuneRecipe, run: Run) -> FinetuneRecipe:
+    """The recipe of one run alone, validated again: no grid, one seed, one fold."""
+    changed: dict[str, Any] = recipe.model_dump()
+    changed |= {"grid": {}, "seeds": (run.seed,)}
+    if run.cell.batch is not None:
+        changed["batch"] |= {"sequences": run.cell.batch, "tokens": None}
+    if run.cell.lr is not None:
+        changed["optimizer"]["lr"] = run.cell.lr
+    if run.cell.epochs is not None:
+        changed["epochs"] = run.cell.epochs
+    if run.fold is not None:
+        changed["folds"]["use"] = (run.fold,)
+    return FinetuneRecipe.model_validate(changed)

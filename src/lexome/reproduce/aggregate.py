@@ -22,7 +22,7 @@ from lexome.recipe.finetune import FinetuneRecipe
 from lexome.recipe.study import AverageTable, DecisionTable, ReportedTable, StudyRecipe, TaskTable
 from lexome.tasks import Task, task_of
 from lexome.tasks.metrics.bootstrap import LEVEL, score_intervals
-from lexome.training.finetune.grid import gold_path
+from lexome.training.finetune.run import gold_path
 
 # Over folds and seeds
 

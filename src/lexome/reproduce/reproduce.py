@@ -31,8 +31,8 @@ from lexome.reproduce.aggregate import (
     study_result,
 )
 from lexome.tasks.metrics.bootstrap import LEVEL
-from lexome.training.finetune.grid import RUNS, Row
-from lexome.training.finetune.stage import Finetuned, finetune, in_processes
+from lexome.training.finetune.run import RUNS
+from lexome.training.finetune.stage import Finetuned, Row, finetune, in_processes
 from lexome.training.record import FinetuneRecord, read_record, surroundings
 
 # Protocol: the fine-tuning recipes of a task

@@ -10,10 +10,9 @@ from finetuning import recipe_of
 
 from lexome.datasets import find
 from lexome.recipe import explain, load
-from lexome.recipe.finetune import FinetuneRecipe
+from lexome.recipe.finetune import Cell, FinetuneRecipe, Run, cells_of, recipe_of_run, runs_of
 from lexome.tasks import task_of
 from lexome.training.finetune.examples import require_types
-from lexome.training.finetune.grid import Cell, Run, cells_of, recipe_of_run, runs_of
 
 ROOT = Path(__file__).resolve().parents[3]
 SHIPPED = [*sorted((ROOT / "recipes" / "finetune").glob("*.toml")), ROOT / "recipes" / "tiny" / "finetune.toml"]

@@ -31,8 +31,9 @@ from lexome.cli import app
 from lexome.errors import CheckpointError, DivergedError, LexomeError, UsageError
 from lexome.models.checkpoint import load
 from lexome.recipe import explain
+from lexome.recipe.finetune import Cell
 from lexome.tasks.evaluation.scoring import evaluate
-from lexome.training.finetune.grid import Cell, Row, Spread, best_of
+from lexome.training.finetune.stage import Row, Spread, best_of
 from lexome.training.finetune.task_model import TaskBatch
 from lexome.training.loop import Terms, Updater
 

@@ -16,9 +16,8 @@ from finetuning import context_of, ner_documents, recipe_of, write_splits
 from lexome.errors import DivergedError
 from lexome.files import write_checksums
 from lexome.models.checkpoint import load
-from lexome.recipe.finetune import FinetuneRecipe
+from lexome.recipe.finetune import Cell, FinetuneRecipe, Run
 from lexome.training.finetune.fit import Fit
-from lexome.training.finetune.grid import Cell, Run
 from lexome.training.finetune.run import identities_of, run_once
 from lexome.training.loop import Interrupted, StopSignal, Updater
 from lexome.training.trainer import RUN_FILE, STATES, list_states

@@ -18,8 +18,8 @@ from finetuning import (
 )
 
 from lexome.document import Document
+from lexome.recipe.finetune import Cell, Run
 from lexome.training.finetune.fit import can_record
-from lexome.training.finetune.grid import Cell, Run
 from lexome.training.finetune.run import build_model, plan_of
 from lexome.training.finetune.task_model import LossSettings, Padding, TaskBatch, TaskLoss, to_batch
 

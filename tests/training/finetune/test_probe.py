@@ -27,8 +27,8 @@ from lexome.models.heads import (
     add_input_bias,
     fold_standardization,
 )
+from lexome.recipe.finetune import Cell, Run
 from lexome.training.finetune.fit import encode_pairs, standardization
-from lexome.training.finetune.grid import Cell, Run
 from lexome.training.finetune.run import PROBE_EPOCHS, _prepare, identities_of, run_once, setting_of
 from lexome.training.finetune.stage import finetune
 from lexome.training.finetune.task_model import pair_loss, to_batch

@@ -12,7 +12,7 @@ from lexome.infer.annotator import Model, default_model
 from lexome.models.checkpoint import load
 from lexome.models.hf_folder import weights_sha256
 from lexome.tasks.metrics import mentions, spans_strict
-from lexome.training.finetune.grid import start_of
+from lexome.training.finetune.run import start_of
 
 SENTENCES = (
     ("Mutations in BRCA1 raise the risk of breast cancer.", ("BRCA1", "Gene"), ("breast cancer", "Disease")),

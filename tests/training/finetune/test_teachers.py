@@ -18,12 +18,11 @@ from lexome.errors import CheckpointError, LexomeError, UsageError
 from lexome.models.checkpoint import load
 from lexome.pipeline import Engine
 from lexome.recipe.corpus_stages import ShardRecipe
-from lexome.recipe.finetune import FinetuneRecipe
+from lexome.recipe.finetune import Cell, FinetuneRecipe, Run, recipe_of_run
 from lexome.tasks import task_of
 from lexome.tasks.task import IGNORE_INDEX, Example
 from lexome.training.finetune.examples import unlabeled_examples
-from lexome.training.finetune.grid import RUNS, Cell, Run, recipe_of_run, start_of
-from lexome.training.finetune.run import identities_of
+from lexome.training.finetune.run import RUNS, identities_of, start_of
 from lexome.training.finetune.stage import finetune
 from lexome.training.finetune.task_model import Distillation, Padding, StepSize, load_teacher, micro_batches, to_batch
 

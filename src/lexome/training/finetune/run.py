@@ -5,7 +5,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +20,10 @@ from lexome.corpus.vocab.tokenizers import tokenizer_sha256
 from lexome.errors import BadDocument, CheckpointError, DivergedError, UsageError, WorkerError
 from lexome.files import fingerprint, read_json, write_checksums, write_json
 from lexome.formats import write
+from lexome.infer.annotator import default_model
+from lexome.infer.named_models import DEFAULT
+from lexome.infer.predictor import MODEL as ONNX
+from lexome.infer.predictor import SETTINGS, read_settings
 from lexome.models.checkpoint import (
     HUGGING_FACE,
     Card,
@@ -33,10 +37,11 @@ from lexome.models.checkpoint import (
     save,
 )
 from lexome.models.encoder import Encoder
+from lexome.models.exported import write_exported
 from lexome.models.heads import EncoderWithHead, add_input_bias
-from lexome.models.hf_folder import hub_name, weights_sha256
+from lexome.models.hf_folder import find_checkpoint, hub_name, weights_sha256
 from lexome.recipe import downgrade, explain
-from lexome.recipe.finetune import FinetuneRecipe, LossTable, OptimizerTable, TeacherTable
+from lexome.recipe.finetune import FinetuneRecipe, LossTable, OptimizerTable, Run, TeacherTable, cells_of
 from lexome.tasks import task_of
 from lexome.tasks.task import TASK, Example, Scores, Task
 from lexome.training.finetune.examples import (
@@ -66,7 +71,6 @@ from lexome.training.finetune.fit import (
     probe,
     score,
 )
-from lexome.training.finetune.grid import MODEL, Run, cells_of, finished, gold_path, start_of
 from lexome.training.finetune.lora import LoraSettings, merge_adapters, write_adapters
 from lexome.training.finetune.task_model import (
     USUAL_BATCH,
@@ -86,11 +90,17 @@ from lexome.training.loop import Interrupted, StopSignal, Updater, deterministic
 from lexome.training.losses import RECOMPILATIONS
 from lexome.training.optim import LearningRateSchedule, Length, Optimizers, OptimizerSettings
 from lexome.training.parallel import Parallel
-from lexome.training.record import FinetuneRecord, revision, write_record
+from lexome.training.record import FinetuneRecord, read_record, revision, write_record
 from lexome.training.trainer import BOARD, METRICS, STATES, Setting, Trainer, list_states, remove_drafts
 
 Show = Callable[[float, str], None]
 """Reports the completed fraction of a run and a message."""
+
+# The folder of all runs in `out`, and that of the model in a run.
+RUNS, MODEL = "runs", "model"
+# The folder of the gold documents in `out`, as read from their source; and that of an exported model's float weights.
+GOLD, START = "gold", "start"
+SUMMARY = "summary.json"
 
 # Inputs shared by all runs
 
@@ -138,6 +148,45 @@ def load_context(recipe: FinetuneRecipe, parallel: Parallel, tokenizer: Path) ->
         # A head or a teacher that knows a type needs no document that has it.
         data.explicit_types = ()
     return RunContext(start, checkpoint_sha256(start), stored, data, parallel)
+
+
+def start_of(path: Path, out: Path | None = None) -> Path:
+    """The checkpoint at a path: the path itself, or the best model of an earlier fine-tuning there.
+
+    For an exported model, and for "default", the default model, the float weights are written below `out`.
+    """
+    if out is not None:
+        if str(path) == DEFAULT and not path.exists():
+            return _exported_checkpoint(default_model(), out / START)
+        if all((path / name).is_file() for name in (ONNX, SETTINGS)):
+            return _exported_checkpoint(path, out / START)
+    summary = path / SUMMARY
+    best = read_json(summary, remedy="Run the fine-tuning again.").get("best_run") if summary.is_file() else None
+    if not isinstance(best, str):
+        return find_checkpoint(path)
+    model = path / RUNS / best / MODEL
+    if not model.is_dir():
+        message = f"{path}: the weights of its best run, {best}, were not saved. Rerun it with keep_models set to best."
+        raise UsageError(message, code="missing-weights", value=best)
+    return model
+
+
+def _exported_checkpoint(exported: Path, folder: Path) -> Path:
+    """An exported model as a checkpoint in this folder, written once; its task is beside the weights."""
+    settings = read_settings(exported)
+    # Named by the hash of the weights, so that another version of the model gets a folder of its own.
+    checkpoint = folder / f"{settings.source['name']}-{settings.source['weights_sha256'][:8]}"
+    if not (checkpoint / TASK).is_file():
+        write_exported(
+            exported / ONNX,
+            checkpoint,
+            kind=settings.kind,
+            labels=settings.labels,
+            tokenizer=exported,
+            name=settings.source["name"],
+        )
+        write_json(checkpoint / TASK, settings.task)
+    return checkpoint
 
 
 def checkpoint_sha256(start: Path) -> str:
@@ -225,7 +274,7 @@ def run_once(
     acknowledged on standard error at once.
     """
     identities = identities_of(recipe, run, context)
-    facts = context.parallel.from_first(lambda: finished(folder, identities))
+    facts = context.parallel.from_first(lambda: _finished(folder, identities))
     if facts is None:
         try:
             facts = _train(recipe, run, context, folder, identities=identities, test=test, show=show, announce=announce)
@@ -233,6 +282,19 @@ def run_once(
             raise WorkerError(OUT_OF_MEMORY, code="out-of-memory", value=run.name) from None
     if test and TEST not in facts.scores:
         facts = score_test_later(recipe, facts, context, folder)
+    return facts
+
+
+def _finished(folder: Path, identities: Collection[str]) -> FinetuneRecord | None:
+    """The record of this run, by any of its identities, if finished; UsageError for a different run."""
+    facts = read_record(folder, FinetuneRecord)
+    if facts is not None and facts.identity not in identities:
+        raise UsageError(
+            f"{folder}: holds a run with other settings, on other data or from another checkpoint. Choose another "
+            "`out`, or remove that folder.",
+            code="other-settings",
+            value=folder,
+        )
     return facts
 
 
@@ -584,6 +646,11 @@ def _score(
     fold = None if recipe.folds is None else recipe.folds.use[0]
     write(gold_path(recipe.out, path.stem, fold), split.docs, "jsonl")
     return score(task, split, predictions)
+
+
+def gold_path(out: Path, split: str, fold: int | None) -> Path:
+    """The file of the gold documents, shared by all runs of a fold."""
+    return out / GOLD / f"{'' if fold is None else f'fold{fold}-'}{split}.jsonl"
 
 
 def _what_to_try(recipe: FinetuneRecipe) -> str:

@@ -1,36 +1,30 @@
 """finetune: fine-tunes a checkpoint on a task, in one or several runs, and writes a summary of their scores."""
 
+import math
 import multiprocessing
 import os
 import signal
+import statistics
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 
 from lexome.errors import DivergedError, LexomeError, RecipeError, UsageError, WorkerError
-from lexome.files import refuse_foreign, usable_cores
-from lexome.recipe.finetune import FinetuneRecipe
-from lexome.training.finetune.examples import TEST, select_folds
-from lexome.training.finetune.grid import (
-    MODEL,
-    OUTPUTS,
-    RUNS,
-    Run,
-    Summary,
-    cell_of,
-    cells_of,
-    recipe_of_run,
-    runs_of,
-    summarize,
-    write_summary,
-)
+from lexome.files import atomic_write, refuse_foreign, usable_cores, write_json
+from lexome.recipe.finetune import SPLITS, Cell, FinetuneRecipe, Run, cells_of, recipe_of_run, runs_of
+from lexome.training.finetune.examples import DEV, TEST, select_folds
 from lexome.training.finetune.run import (
+    GOLD,
+    MODEL,
+    RUNS,
+    START,
+    SUMMARY,
     RunContext,
     Show,
     drop_model,
@@ -43,6 +37,10 @@ from lexome.training.loop import Interrupted
 from lexome.training.parallel import Parallel, Sizes, device_of, join_processes
 from lexome.training.record import FinetuneRecord
 from lexome.training.trainer import training_progress
+
+TABLE = "summary.txt"
+# What marks a folder as the output of a fine-tuning.
+OUTPUTS = (RUNS, GOLD, START, SPLITS, SUMMARY, TABLE)
 
 Given = TypeVar("Given")
 Result = TypeVar("Result")
@@ -126,6 +124,137 @@ def _work(task: tuple[FinetuneRecipe, Run, bool]) -> FinishedRun:
         os._exit(130)
 
 
+# Summary
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Statistics of the scores of several runs. `sd` is the sample standard deviation; None for a single run."""
+
+    runs: int
+    mean: float
+    median: float
+    sd: float | None
+    least: float
+    most: float
+
+    @classmethod
+    def of(cls, scores: Sequence[float]) -> "Spread":
+        """The spread of at least one score."""
+        sd = statistics.stdev(scores) if len(scores) > 1 else None
+        return cls(len(scores), statistics.fmean(scores), statistics.median(scores), sd, min(scores), max(scores))
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One cell: the names of its runs, and score statistics by split and metric."""
+
+    cell: Cell
+    runs: tuple[str, ...]
+    spreads: dict[str, dict[str, Spread]]
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """All cells of a grid; a recipe without a grid has one.
+
+    best      the index of the cell with the highest mean on dev; None without dev scores
+    best_run  the run of that cell with the highest score on dev
+    failed    failed runs, with the reason
+    """
+
+    measure: str | None
+    rows: tuple[Row, ...]
+    best: int | None
+    best_run: str | None
+    warnings: tuple[str, ...]
+    failed: dict[str, str]
+
+
+def summarize(records: Sequence[FinetuneRecord], failed: dict[str, str]) -> Summary:
+    """Summarize finished runs, with cells in order of first appearance."""
+    measure = next((facts.measure for facts in records if facts.measure is not None), None)
+    cells: dict[Cell, list[FinetuneRecord]] = {}
+    for facts in records:
+        cells.setdefault(cell_of(facts), []).append(facts)
+    rows = [Row(cell, tuple(facts.name for facts in members), _spreads(members)) for cell, members in cells.items()]
+    warnings = tuple(dict.fromkeys(warning for facts in records for warning in facts.warnings))
+    best = best_of(rows, measure)
+    run = None
+    if best is not None:
+        members = list(cells.values())[best]
+        run = max(members, key=lambda facts: _on_dev(facts, measure)).name
+    return Summary(measure, tuple(rows), best, run, warnings, failed)
+
+
+def cell_of(facts: FinetuneRecord) -> Cell:
+    """The cell that a run belongs to."""
+    return Cell(facts.batch, facts.lr, facts.epochs)
+
+
+def best_of(rows: Sequence[Row], measure: str | None) -> int | None:
+    """The index of the cell with the highest mean on dev, the first on ties; a single cell is always the best."""
+    if len(rows) == 1:
+        return 0
+    scores = [row.spreads.get(DEV, {}).get(measure or "") for row in rows]
+    # An undefined mean, such as a correlation with constant values, is never the best.
+    known = [
+        (spread.mean, -place)
+        for place, spread in enumerate(scores)
+        if spread is not None and not math.isnan(spread.mean)
+    ]
+    return -max(known)[1] if known else None
+
+
+def _on_dev(facts: FinetuneRecord, measure: str | None) -> float:
+    """A run's score on dev; minus infinity if it is missing or undefined."""
+    score = facts.scores.get(DEV, {}).get(measure or "", math.nan)
+    return -math.inf if math.isnan(score) else score
+
+
+def table_of(summary: Summary) -> str:
+    """The summary as a text table: a line for each cell and split, with the selection metric."""
+    lines: list[tuple[str, ...]] = [("", "split", "runs", "mean", "median", "sd", "least", "most")]
+    for place, row in enumerate(summary.rows):
+        name = row.cell.name or "all runs"
+        name += " *" if place == summary.best and len(summary.rows) > 1 else ""
+        for split in (DEV, TEST):
+            spread = row.spreads.get(split, {}).get(summary.measure or "")
+            if spread is not None:
+                lines.append((name, split, str(spread.runs), *_numbers(spread)))
+                name = ""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    text = [f"{summary.measure or 'no scores'}"]
+    for line in lines:
+        # Names to the left, numbers to the right.
+        cells = [*map(str.ljust, line[:2], widths[:2]), *map(str.rjust, line[2:], widths[2:])]
+        text.append("  ".join(cells).rstrip())
+    text += [f"warning: {warning}" for warning in summary.warnings]
+    text += [f"failed: {name}: {reason}" for name, reason in summary.failed.items()]
+    return "\n".join(text) + "\n"
+
+
+def _numbers(spread: Spread) -> tuple[str, ...]:
+    values = (spread.mean, spread.median, spread.sd, spread.least, spread.most)
+    return tuple("-" if value is None else f"{value:.4f}" for value in values)
+
+
+def _spreads(members: Sequence[FinetuneRecord]) -> dict[str, dict[str, Spread]]:
+    """Statistics by split and metric, over the runs that have it."""
+    spreads: dict[str, dict[str, Spread]] = {}
+    for split in (DEV, TEST):
+        scores = [facts.scores[split] for facts in members if split in facts.scores]
+        names = dict.fromkeys(name for metrics in scores for name in metrics)
+        if names:
+            spreads[split] = {
+                name: Spread.of([metrics[name] for metrics in scores if name in metrics]) for name in names
+            }
+    return spreads
+
+
+# The stage
+
+
 @dataclass(frozen=True, slots=True)
 class Finetuned:
     """The result of a recipe: its folder, the summary of all runs, and the best run's model if it was kept."""
@@ -159,7 +288,9 @@ def finetune(recipe: FinetuneRecipe, *, progress_shown: bool = True) -> Finetune
             summary = summarize(facts, failed)
         if parallel.first:
             _prune(recipe, facts, summary)
-            write_summary(recipe.out, summary)
+            write_json(recipe.out / SUMMARY, asdict(summary))
+            with atomic_write(recipe.out / TABLE) as stream:
+                stream.write(table_of(summary).encode())
         parallel.wait()
     best = None if summary.best_run is None else recipe.out / RUNS / summary.best_run / MODEL
     return Finetuned(recipe.out, summary, best if best is not None and best.is_dir() else None)

@@ -46,7 +46,8 @@ from lexome.formats.concept_ids import (
     types_by_concept,
     write_ids,
 )
-from lexome.formats.json_file import adapter_of, mapping, note_unknown, objects, required, string, strings
+from lexome.formats.json_file import mapping, note_unknown, objects, required, string, strings
+from lexome.formats.jsonl import adapter_of
 from lexome.formats.tally import Offsets, Tally, drop_dependents, is_respelling, settle, text_at
 from lexome.metadata import Author, Journal, Metadata
 

@@ -7,7 +7,6 @@ import codecs
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
 from typing import Any, TypeVar
 
 from lexome.document import encode_utf8, shorten
@@ -59,14 +58,6 @@ def members(source: Source) -> Iterator[tuple[str, Any]]:
 def elements(source: Source) -> Iterator[Any]:
     """The elements of the file's top-level array, one in memory at a time."""
     return _entries(source, "[]", _Window.parse_value, "a value")
-
-
-@cache
-def adapter_of(kind: Any) -> Any:
-    """pydantic's validator of a class, created on first use: importing pydantic takes 0.1 s."""
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(kind)
 
 
 def records_in(source: Source, start: str, keys: tuple[str, ...]) -> Iterator[tuple[str, Any]]:

@@ -4,12 +4,12 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import fields, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any, BinaryIO
 
 from lexome.document import Document, lay_out
 from lexome.errors import BadDocument, DocumentError
-from lexome.formats.json_file import adapter_of, mapping, note_unknown, parse, string, strings
+from lexome.formats.json_file import mapping, note_unknown, parse, string, strings
 from lexome.formats.streams import Source, decode
 from lexome.formats.tally import Tally
 from lexome.metadata import Metadata
@@ -79,6 +79,14 @@ def from_json(raw: bytes | str) -> Document:
             value=field,
         ) from None
     return doc
+
+
+@cache
+def adapter_of(kind: Any) -> Any:
+    """pydantic's validator of a class, created on first use: importing pydantic takes 0.1 s."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind)
 
 
 def from_record(record: dict[str, Any], name: str, tally: Tally) -> Document:

@@ -6,11 +6,12 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 
 from lexome import progress
-from lexome.progress import jobs_progress, status_line
+from lexome.progress import jobs_progress, status_line, training_progress
 
 
 def test_a_line_says_how_much_is_done_and_left() -> None:
@@ -46,6 +47,39 @@ def test_lines_come_early_and_then_every_minute() -> None:
     timer = progress.LineTimer(100.0)
     times = [now for now in range(100, 400, 5) if timer.due(now)]
     assert times == [110, 130, 170, 230, 290, 350]
+
+
+def test_a_line_of_training_says_how_far_it_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress, "LINE_S", 0.0)
+    with training_progress() as show:
+        show(0.25, "step 1")
+        show(0.5, "step 2, loss 3.100")
+    assert "pretrain: 50.0%, step 2, loss 3.100, 0 s left" in capsys.readouterr().err
+
+
+def test_the_time_left_is_by_what_was_done_since_the_first_call(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Ten minutes are spent before the run goes on at a half, and ten more on the next quarter.
+    now = iter([0.0, 600.0, 1200.0, 1210.0])
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: next(now)))
+    with training_progress() as show:
+        show(0.5, "step 2")
+        show(0.75, "step 3")
+        show(1.0, "step 4, measuring on held-out text")
+    assert capsys.readouterr().err.splitlines() == [
+        "pretrain: 50.0%, step 2, time left unknown",
+        "pretrain: 75.0%, step 3, 10 min left",
+        "pretrain: 100.0%, step 4, measuring on held-out text",
+    ]
+
+
+def test_training_says_nothing_where_it_is_not_wanted(capsys: pytest.CaptureFixture[str]) -> None:
+    with training_progress(shown=False) as show:
+        show(0.5, "step 2")
+    assert capsys.readouterr().err == ""
 
 
 def test_a_line_is_printed_while_the_first_document_is_worked_on(

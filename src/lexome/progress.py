@@ -143,6 +143,48 @@ def _rates(bytes_done: int, documents: int, elapsed_s: float) -> str:
 
 
 @contextmanager
+def training_progress(command: str = "pretrain", *, shown: bool = True) -> Iterator[Callable[[float, str], None]]:
+    """A function to report the fraction done and a message: a bar on a terminal, elsewhere lines now and then."""
+    if not shown:
+        yield lambda fraction, message: None
+    elif sys.stderr.isatty():
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+        message_column = TextColumn("{task.fields[message]}")
+        columns = (TextColumn(command), BarColumn(), TaskProgressColumn(), message_column, TimeRemainingColumn())
+        with Progress(*columns, console=Console(stderr=True), transient=True, refresh_per_second=1 / REFRESH_S) as bar:
+            task = bar.add_task(command, total=1.0, message="")
+            yield lambda fraction, message: bar.update(task, completed=fraction, message=message)
+    else:
+        yield _training_lines(command)
+
+
+def _training_lines(command: str) -> Callable[[float, str], None]:
+    """A function that prints a line when it is due. The time left is estimated from its first call on."""
+    timer = LineTimer(time.monotonic())
+    first: tuple[float, float] | None = None
+
+    def report(fraction: float, message: str) -> None:
+        nonlocal first
+        now = time.monotonic()
+        if first is None:
+            first = fraction, now
+        # Evaluation and writing after the last step may take long too, and must not look like a hang.
+        if not (timer.due(now) or (fraction >= 1 and now - timer.began >= FIRST_LINE_S)):
+            return
+        left = ""
+        if first[0] < fraction < 1:
+            seconds = (1 - fraction) * (now - first[1]) / (fraction - first[0])
+            left = f", {seconds / 60:,.0f} min left" if seconds >= 60 else f", {seconds:.0f} s left"
+        elif fraction < 1:
+            left = ", time left unknown"
+        print(f"{command}: {fraction:.1%}, {message}{left}", file=sys.stderr, flush=True)
+
+    return report
+
+
+@contextmanager
 def _bar(counts: str) -> "Iterator[Progress]":
     """A progress bar with bytes and time left; `counts` is the text between them."""
     from rich.console import Console

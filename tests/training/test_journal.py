@@ -1,4 +1,4 @@
-"""What a run says of itself: metrics that survive a kill, TensorBoard where it is, a line a minute elsewhere."""
+"""What a run says of itself: metrics that survive a kill, and TensorBoard where it is."""
 
 import sys
 from pathlib import Path
@@ -9,11 +9,9 @@ import pytest
 import torch
 from errors import raises
 
-from lexome import progress
 from lexome.errors import CheckpointError
-from lexome.training import trainer
 from lexome.training.loop import Position, StepResult
-from lexome.training.trainer import MetricsJournal, Sums, plot_loss, read_metrics, training_progress
+from lexome.training.trainer import MetricsJournal, Sums, plot_loss, read_metrics
 
 
 def done(loss: float, *, masked: int = 10, right: int = 5) -> StepResult:
@@ -58,39 +56,6 @@ def test_tensorboard_gets_every_number(tmp_path: Path, monkeypatch: pytest.Monke
     board.write({"step": 5, "loss": 2.0})
     board.write({"step": 5, "held_out": {"loss": 3.0}})
     assert seen == [("loss", 2.0, 5), ("held_out/loss", 3.0, 5)]
-
-
-def test_without_a_terminal_a_line_says_how_far_it_is(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(progress, "LINE_S", 0.0)
-    with training_progress() as show:
-        show(0.25, "step 1")
-        show(0.5, "step 2, loss 3.100")
-    assert "pretrain: 50.0%, step 2, loss 3.100, 0 s left" in capsys.readouterr().err
-
-
-def test_the_time_left_is_by_what_was_done_since_the_first_call(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    # Ten minutes are spent before the run goes on at a half, and ten more on the next quarter.
-    now = iter([0.0, 600.0, 1200.0, 1210.0])
-    monkeypatch.setattr(trainer, "time", SimpleNamespace(monotonic=lambda: next(now)))
-    with training_progress() as show:
-        show(0.5, "step 2")
-        show(0.75, "step 3")
-        show(1.0, "step 4, measuring on held-out text")
-    assert capsys.readouterr().err.splitlines() == [
-        "pretrain: 50.0%, step 2, time left unknown",
-        "pretrain: 75.0%, step 3, 10 min left",
-        "pretrain: 100.0%, step 4, measuring on held-out text",
-    ]
-
-
-def test_nothing_is_said_where_it_is_not_wanted(capsys: pytest.CaptureFixture[str]) -> None:
-    with training_progress(shown=False) as show:
-        show(0.5, "step 2")
-    assert capsys.readouterr().err == ""
 
 
 def test_a_picture_passes_over_lines_of_another_stage(tmp_path: Path) -> None:

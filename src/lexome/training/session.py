@@ -23,6 +23,7 @@ from lexome.corpus.vocab.tokenizers import TOKENIZER_FILE
 from lexome.errors import DivergedError, MissingExtraError, RecipeError, UsageError
 from lexome.files import fingerprint, refuse_foreign, refuse_other_settings
 from lexome.models.checkpoint import Card, encoder_of
+from lexome.progress import training_progress
 from lexome.recipe import downgrade, explain, made_by, upgrade
 from lexome.recipe.pretrain import PretrainRecipe, TrainingRecipe
 from lexome.training.loop import (
@@ -58,7 +59,6 @@ from lexome.training.trainer import (
     means,
     plot_loss,
     remove_drafts,
-    training_progress,
 )
 
 # Data

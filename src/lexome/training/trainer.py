@@ -11,10 +11,8 @@ import os
 import pickle
 import re
 import shutil
-import sys
-import time
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from math import inf
@@ -38,7 +36,6 @@ from lexome.files import (
     verify_checksums,
     write_checksums,
 )
-from lexome.progress import FIRST_LINE_S, REFRESH_S, LineTimer
 from lexome.training.loop import Clock, Position, Step, StepResult, Update, fraction_done, train
 from lexome.training.optim import LearningRateSchedule, Length, Optimizers
 from lexome.training.parallel import Parallel
@@ -209,48 +206,6 @@ def _board(folder: Path, step: int) -> Any:
     except ImportError:
         return None
     return SummaryWriter(str(folder), purge_step=step + 1)
-
-
-@contextmanager
-def training_progress(command: str = "pretrain", *, shown: bool = True) -> Iterator[Callable[[float, str], None]]:
-    """A function to report the fraction done and a message: a bar on a terminal, elsewhere lines now and then."""
-    if not shown:
-        yield lambda fraction, message: None
-    elif sys.stderr.isatty():
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-
-        message_column = TextColumn("{task.fields[message]}")
-        columns = (TextColumn(command), BarColumn(), TaskProgressColumn(), message_column, TimeRemainingColumn())
-        with Progress(*columns, console=Console(stderr=True), transient=True, refresh_per_second=1 / REFRESH_S) as bar:
-            task = bar.add_task(command, total=1.0, message="")
-            yield lambda fraction, message: bar.update(task, completed=fraction, message=message)
-    else:
-        yield _lines(command)
-
-
-def _lines(command: str) -> Callable[[float, str], None]:
-    """A function that prints a line when it is due. The time left is estimated from its first call on."""
-    timer = LineTimer(time.monotonic())
-    first: tuple[float, float] | None = None
-
-    def report(fraction: float, message: str) -> None:
-        nonlocal first
-        now = time.monotonic()
-        if first is None:
-            first = fraction, now
-        # Evaluation and writing after the last step may take long too, and must not look like a hang.
-        if not (timer.due(now) or (fraction >= 1 and now - timer.began >= FIRST_LINE_S)):
-            return
-        left = ""
-        if first[0] < fraction < 1:
-            seconds = (1 - fraction) * (now - first[1]) / (fraction - first[0])
-            left = f", {seconds / 60:,.0f} min left" if seconds >= 60 else f", {seconds:.0f} s left"
-        elif fraction < 1:
-            left = ", time left unknown"
-        print(f"{command}: {fraction:.1%}, {message}{left}", file=sys.stderr, flush=True)
-
-    return report
 
 
 def plot_loss(metrics: Path, plot: Path) -> None:

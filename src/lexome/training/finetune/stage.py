@@ -17,6 +17,7 @@ import torch
 
 from lexome.errors import DivergedError, LexomeError, RecipeError, UsageError, WorkerError
 from lexome.files import atomic_write, refuse_foreign, usable_cores, write_json
+from lexome.progress import training_progress
 from lexome.recipe.finetune import SPLITS, Cell, FinetuneRecipe, Run, cells_of, recipe_of_run, runs_of
 from lexome.training.finetune.examples import DEV, TEST, select_folds
 from lexome.training.finetune.run import (
@@ -36,7 +37,6 @@ from lexome.training.finetune.run import (
 from lexome.training.loop import Interrupted
 from lexome.training.parallel import Parallel, Sizes, device_of, join_processes
 from lexome.training.record import FinetuneRecord
-from lexome.training.trainer import training_progress
 
 TABLE = "summary.txt"
 # What marks a folder as the output of a fine-tuning.

@@ -30,7 +30,7 @@ from lexome.document import (
     numbered_ids,
     shorten,
 )
-from lexome.errors import BadDocument, DocumentError
+from lexome.errors import BadDocument
 from lexome.formats.citation import parse_free_date, pmcid
 from lexome.formats.concept_ids import (
     NOVELTY,
@@ -47,7 +47,7 @@ from lexome.formats.concept_ids import (
     write_ids,
 )
 from lexome.formats.json_file import mapping, note_unknown, objects, required, string, strings
-from lexome.formats.jsonl import adapter_of
+from lexome.formats.jsonl import adapter_of, first_problem
 from lexome.formats.tally import Offsets, Tally, drop_dependents, is_respelling, settle, text_at
 from lexome.metadata import Author, Journal, Metadata
 
@@ -141,12 +141,8 @@ def parse_own_infon(kind: type[Fields], raw: str | None) -> Fields | None:
     try:
         own: Fields = adapter_of(cast(Any, kind)).validate_json(raw, extra="forbid")
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        cause = first.get("ctx", {}).get("error")
-        if isinstance(cause, DocumentError):
-            raise cause from None
-        field = ".".join(str(step) for step in first["loc"]) or KEY
-        raise BadDocument("bad_field", f"infon {KEY!r}, {field}: {first['msg']}", value=field) from None
+        _, field, problem = first_problem(error, KEY)
+        raise BadDocument("bad_field", f"infon {KEY!r}, {field}: {problem}", value=field) from None
     return own
 
 

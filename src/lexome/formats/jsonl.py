@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import fields, replace
 from functools import cache, partial
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from lexome.document import Document, lay_out
 from lexome.errors import BadDocument, DocumentError
@@ -13,6 +13,9 @@ from lexome.formats.json_file import mapping, note_unknown, parse, string, strin
 from lexome.formats.streams import Source, decode
 from lexome.formats.tally import Tally
 from lexome.metadata import Metadata
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 # The fields of plain records that are read, by what they become.
 _IDS = ("id", "pmid", "pmcid", "_id", "doi", "guid", "pairID", "index")
@@ -68,14 +71,10 @@ def from_json(raw: bytes | str) -> Document:
     try:
         doc: Document = adapter_of(Document).validate_json(raw, strict=True, extra="forbid")
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        cause = first.get("ctx", {}).get("error")
-        if isinstance(cause, DocumentError):
-            raise cause from None
-        field = ".".join(str(step) for step in first["loc"]) or "the line"
+        kind, field, problem = first_problem(error, "the line")
         raise BadDocument(
-            "malformed_json" if first["type"] == "json_invalid" else "bad_field",
-            f"{field}: {first['msg']}; expected a Lexome document. If it has another format, name it with --from.",
+            "malformed_json" if kind == "json_invalid" else "bad_field",
+            f"{field}: {problem}; expected a Lexome document. If it has another format, name it with --from.",
             value=field,
         ) from None
     return doc
@@ -87,6 +86,18 @@ def adapter_of(kind: Any) -> Any:
     from pydantic import TypeAdapter
 
     return TypeAdapter(kind)
+
+
+def first_problem(error: "ValidationError", whole: str) -> tuple[str, str, str]:
+    """The kind, the field (`whole` if it is not in one) and the message of what pydantic found first.
+
+    A DocumentError of the document model is raised as it is.
+    """
+    first = error.errors(include_url=False)[0]
+    cause = first.get("ctx", {}).get("error")
+    if isinstance(cause, DocumentError):
+        raise cause from None
+    return first["type"], ".".join(map(str, first["loc"])) or whole, first["msg"]
 
 
 def from_record(record: dict[str, Any], name: str, tally: Tally) -> Document:

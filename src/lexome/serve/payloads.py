@@ -22,9 +22,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from lexome.document import Document, shorten
-from lexome.errors import DocumentError
 from lexome.formats import BY_NAME, Tally, detect, detect_by_content, get_format, option_parameters
-from lexome.formats.jsonl import to_json
+from lexome.formats.jsonl import first_problem, to_json
 from lexome.formats.mention_table import Table
 from lexome.formats.streams import HEAD_BYTES, Source, is_archive, prepare_text
 from lexome.infer.annotator import TEXT_ID
@@ -209,13 +208,9 @@ def parse_json(body: bytes, model: type[BodyModel]) -> BodyModel:
     except ValidationError as error:
         if error.error_count() > MAX_ERRORS:
             raise RequestError(422, f"the body has {error.error_count():,} unknown fields. Remove them.") from None
-        first = error.errors(include_url=False)[0]
-        cause = first.get("ctx", {}).get("error")
-        if isinstance(cause, DocumentError):
-            raise cause from None
-        field = ".".join(str(step) for step in first["loc"]) or "the body"
-        status = 400 if first["type"] == "json_invalid" else 422
-        raise RequestError(status, f"{field[:200]}: {first['msg']}. /openapi.json describes this path.") from None
+        kind, field, problem = first_problem(error, "the body")
+        status = 400 if kind == "json_invalid" else 422
+        raise RequestError(status, f"{field[:200]}: {problem}. /openapi.json describes this path.") from None
 
 
 @cache

@@ -78,12 +78,12 @@ def compile_layers(model: nn.Module) -> None:
     head.compile()
 
 
-def compile_encoder(encoder: Encoder) -> None:
-    """Compile an encoder in place, part by part."""
+def compile_encoder(encoder: Encoder, *, dynamic: bool | None = None) -> None:
+    """Compile an encoder in place, part by part; `dynamic` is for sizes that change from batch to batch."""
     # A part is compiled again for training and evaluation, for each kind of layer, and where a size first changes.
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, RECOMPILATIONS)
     for part in (encoder.embed, *encoder.layers):
-        part.compile()
+        part.compile(dynamic=dynamic)
 
 
 @dataclass(frozen=True, slots=True)

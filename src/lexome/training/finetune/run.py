@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch._dynamo
 
 from lexome.corpus.shards import open_shards
 from lexome.corpus.vocab.tokenizers import tokenizer_sha256
@@ -87,7 +86,7 @@ from lexome.training.finetune.task_model import (
     load_teacher,
 )
 from lexome.training.loop import Interrupted, StopSignal, Updater, deterministic_kernels, stop_on_signal
-from lexome.training.losses import RECOMPILATIONS
+from lexome.training.losses import compile_encoder
 from lexome.training.optim import LearningRateSchedule, Length, Optimizers, OptimizerSettings
 from lexome.training.parallel import Parallel
 from lexome.training.record import FinetuneRecord, read_record, revision, write_record
@@ -401,8 +400,8 @@ def _prepare(recipe: FinetuneRecipe, run: Run, context: RunContext, setting: Set
     if _probe_epochs(recipe.probe.epochs, checkpoint, task, model) and recipe.probe.standardize:
         add_input_bias(model.model.head)
     model.to(setting.device)
-    if setting.compiled:
-        _compile(model)
+    if setting.compiled and isinstance(model.model.encoder, Encoder):
+        compile_encoder(model.model.encoder, dynamic=True)
     loss_settings = _loss_settings(recipe.loss, splits.train.examples, task, crf=recipe.head.crf)
     distillation = None if recipe.teacher is None else _distillation(recipe.teacher, data, setting.device)
     loss = FinetuneLoss(TaskLoss(task, loss_settings, model.crf), distillation, autocast=setting.autocast)
@@ -535,15 +534,6 @@ def _distillation(table: TeacherTable, data: TaskData, device: torch.device) -> 
         for path in table.models
     ]
     return Distillation(teachers, data.task, weight=table.weight, temperature=table.temperature)
-
-
-def _compile(model: TaskModel) -> None:
-    """Compile each layer in place for sizes that change from batch to batch. Not for models of transformers."""
-    encoder = model.model.encoder
-    if isinstance(encoder, Encoder):
-        torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, RECOMPILATIONS)
-        for part in (encoder.embed, *encoder.layers):
-            part.compile(dynamic=True)
 
 
 def _clear(folder: Path) -> None:

@@ -21,7 +21,7 @@ from typing import Any, Literal, Self, get_args
 
 import numpy as np
 
-from lexome.document import Argument, Document, Relation, Span, numbered_ids, shorten
+from lexome.document import Argument, Document, Relation, Span, shorten
 from lexome.errors import BadDocument, UsageError
 from lexome.tasks.metrics.spans import NO_COUNTS, Counts
 from lexome.tasks.relation import Level, Others, Scope
@@ -41,7 +41,9 @@ from lexome.tasks.task import (
     Tokenizer,
     Types,
     anchored_windows,
-    relations_of_other_types,
+    relation_keys,
+    relation_roles,
+    replace_relations,
     require_choice,
     require_logits,
     require_names,
@@ -624,16 +626,8 @@ class DocumentRelations(Task):
         with NOTING:
             self.notes.update(notes)
         replaced = [label for label in self.document_labels if types is None or label in types]
-        kept = relations_of_other_types(doc, replaced)
-        used = {span.id for span in doc.spans} | {relation.id for relation in kept}
-        ids = (name for name in numbered_ids("R") if name not in used)
-        predicted = [
-            relation
-            for key, own in rows.items()
-            if (relation := self._relation(key, [row for _, row in own], replaced, ids)) is not None
-        ]
-        attributes = tuple(attribute for attribute in doc.attributes if attribute.target in used)
-        return replace(doc, relations=(*kept, *predicted), attributes=attributes)
+        predicted = (self._relation(key, [row for _, row in own], replaced) for key, own in rows.items())
+        return replace_relations(doc, (relation for relation in predicted if relation is not None), replaced)
 
     def explain(self, doc: Document, examples: Sequence[Example], logits: Sequence[Floats]) -> list[PairScores]:
         """The probabilities of all pairs of entities, related or not."""
@@ -681,9 +675,7 @@ class DocumentRelations(Task):
     def _novelty_output(self, number: int) -> int:
         return len(self.relations) + int(np.flatnonzero(self.pair_outputs.schema_of_novelty == number)[0])
 
-    def _relation(
-        self, key: PairKey, rows: Sequence[Floats], types: Collection[str], ids: Iterator[str]
-    ) -> Relation | None:
+    def _relation(self, key: PairKey, rows: Sequence[Floats], types: Collection[str]) -> Relation | None:
         """The predicted relation of a pair, if it has one of these types, or None."""
         schema = self._schemas[key[0]]
         pooled_R = np.logaddexp.reduce(np.stack(rows), axis=0)
@@ -693,7 +685,7 @@ class DocumentRelations(Task):
             return None
         novel = bool(pooled_R[self._novelty_output(key[0])] > 0) if schema.novelty else None
         score = float(probabilities[best])
-        return Relation(next(ids), schema.labels[best - 1], key_arguments(key), novel, score=score)
+        return Relation("", schema.labels[best - 1], key_arguments(key), novel, score=score)
 
     # --- Scores
 
@@ -769,11 +761,7 @@ class DocumentRelations(Task):
 
     def predictions(self, doc: Document) -> set[Hashable]:
         """The relations of the task's types."""
-        return {
-            (relation.type, *((side.role, side.target, side.concept) for side in relation.arguments))
-            for relation in doc.relations
-            if relation.type in self.document_labels
-        }
+        return relation_keys(doc, self.document_labels)
 
     @classmethod
     def infer_settings(cls, docs: Iterable[Document]) -> dict[str, Any]:
@@ -799,8 +787,7 @@ class DocumentRelations(Task):
 def key_arguments(key: PairKey) -> tuple[Argument, ...]:
     """The arguments of a relation between two entities: the roles are their types, or Arg1 and Arg2 for one type."""
     entities = key[1:]
-    kinds = (entities[0].type, entities[1].type)
-    roles = kinds if kinds[0] != kinds[1] else ("Arg1", "Arg2")
+    roles = relation_roles(entities[0].type, entities[1].type)
     return tuple(
         Argument(role, concept=entity.concept) if entity.concept else Argument(role, entity.target)
         for role, entity in zip(roles, entities, strict=True)

@@ -2,13 +2,13 @@
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations, islice
 from typing import Any, Literal, get_args
 
 import numpy as np
 
-from lexome.document import Argument, Document, Passage, Range, Relation, numbered_ids, shorten
+from lexome.document import Argument, Document, Passage, Range, Relation, shorten
 from lexome.errors import BadDocument, UsageError
 from lexome.tasks.classify import (
     Average,
@@ -31,7 +31,9 @@ from lexome.tasks.task import (
     Tokenizer,
     Types,
     label_index,
-    relations_of_other_types,
+    relation_keys,
+    relation_roles,
+    replace_relations,
     require_choice,
     require_names,
     require_overlap,
@@ -407,9 +409,6 @@ class Relations(Task):
         for example, array in zip(examples, logits, strict=True):
             by_pair.setdefault(example.key, []).append(array)
         replaced = [label for label in self.labels if types is None or label in types]
-        kept = relations_of_other_types(doc, replaced)
-        used = {span.id for span in doc.spans} | {relation.id for relation in kept}
-        ids = (name for name in numbered_ids("R") if name not in used)
         predicted: list[Relation] = []
         for pair in self.candidates(doc):
             if pair.names not in by_pair:
@@ -423,15 +422,13 @@ class Relations(Task):
             if self.labels[best] != self.none and self.labels[best] in replaced:
                 exponents = np.exp(pooled - pooled.max())
                 score = float(exponents[best] / exponents.sum())
-                kinds = (pair.first.type, pair.second.type)
-                roles = self.roles or (kinds if kinds[0] != kinds[1] else ("Arg1", "Arg2"))
+                roles = self.roles or relation_roles(pair.first.type, pair.second.type)
                 arguments = tuple(
                     Argument(role, concept=name) if self.level == "concept" else Argument(role, name)
                     for role, name in zip(roles, pair.names, strict=True)
                 )
-                predicted.append(Relation(next(ids), self.labels[best], arguments, score=score))
-        attributes = tuple(attribute for attribute in doc.attributes if attribute.target in used)
-        return replace(doc, relations=(*kept, *predicted), attributes=attributes)
+                predicted.append(Relation("", self.labels[best], arguments, score=score))
+        return replace_relations(doc, predicted, replaced)
 
     def score(self, gold: Sequence[Document], predicted: Sequence[Document]) -> Scores:
         """Micro and macro F1 over the scored labels, and accuracy; gold relations that are no candidates are missed."""
@@ -465,13 +462,7 @@ class Relations(Task):
 
     def predictions(self, doc: Document) -> set[Hashable]:
         """The relations of the task's types, or the sentence's label."""
-        if not self.pairs:
-            return set(doc.labels)
-        return {
-            (relation.type, *((side.role, side.target, side.concept) for side in relation.arguments))
-            for relation in doc.relations
-            if relation.type in self.labels
-        }
+        return relation_keys(doc, self.labels) if self.pairs else set(doc.labels)
 
 
 def _matching_key(pair: EntityPair, gold: Mapping[frozenset[str], str | None]) -> frozenset[str] | None:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from lexome.document import MAX_OFFSET, Document, Passage, Range, Relation, Span, shorten
+from lexome.document import MAX_OFFSET, Document, Passage, Range, Relation, Span, numbered_ids, shorten
 from lexome.errors import BadDocument, CheckpointError, UsageError, did_you_mean
 from lexome.frozen import fast_dataclass
 from lexome.tasks.metrics.bootstrap import resample
@@ -424,11 +424,32 @@ def require_logits(logits: Floats, expected: tuple[int, ...], doc: Document) -> 
         raise CheckpointError(message, code="not-finite", value=doc.id)
 
 
-def relations_of_other_types(doc: Document, types: Types) -> tuple[Relation, ...]:
-    """The document's relations, without those of these types and those that refer to one of them, even indirectly."""
-    kept = [relation for relation in doc.relations if relation.type not in types]
-    removed = {relation.id for relation in doc.relations} - {relation.id for relation in kept}
-    return drop_dangling(kept, removed)[0]
+def replace_relations(doc: Document, relations: Iterable[Relation], types: Types) -> Document:
+    """The document with these relations, numbered in order, in place of all its relations of some types.
+
+    Relations that refer to removed ones, even indirectly, and attributes of removed relations are removed too.
+    """
+    other = [relation for relation in doc.relations if relation.type not in types]
+    kept, _ = drop_dangling(other, {relation.id for relation in doc.relations} - {relation.id for relation in other})
+    used = {span.id for span in doc.spans} | {relation.id for relation in kept}
+    ids = (name for name in numbered_ids("R") if name not in used)
+    added = tuple(replace(relation, id=name) for relation, name in zip(relations, ids, strict=False))
+    attributes = tuple(attribute for attribute in doc.attributes if attribute.target in used)
+    return replace(doc, relations=(*kept, *added), attributes=attributes)
+
+
+def relation_keys(doc: Document, types: Types) -> set[Hashable]:
+    """What identifies the document's relations of these types: their types and arguments."""
+    return {
+        (relation.type, *((side.role, side.target, side.concept) for side in relation.arguments))
+        for relation in doc.relations
+        if relation.type in types
+    }
+
+
+def relation_roles(first: str, second: str) -> tuple[str, str]:
+    """The roles of two entities in a relation: their types, or Arg1 and Arg2 for one type."""
+    return (first, second) if first != second else ("Arg1", "Arg2")
 
 
 def drop_dangling(relations: Iterable[Relation], removed: set[str]) -> tuple[tuple[Relation, ...], set[str]]:

@@ -35,7 +35,6 @@ MAX_NAME = 500
 # Separates texts that are searched together; no name has it.
 SEPARATOR = "\0"
 
-Codes = npt.NDArray[np.uint32]
 Hashes = npt.NDArray[np.uint64]
 Places = npt.NDArray[np.int64]
 

@@ -382,7 +382,6 @@ _BEFORE_WORDS = {type: frozenset(words.split()) for type, words in _BEFORE.items
 _AFTER_WORDS = {type: frozenset(words.split()) for type, words in _AFTER.items()}
 _INDUCED = re.compile(r"^(?:\S+[ -])?\S*-?(?:induced|related|associated|dependent|mediated)[ -]+(?=\S)", re.IGNORECASE)
 _HYPHEN = re.compile(r"[\s_-]+")
-_TRAILING_NUMBER = re.compile(r"^(.*[^\W\d])[\s-]*(?:\d+|[IVX]+)$")
 # Greek letters that were lost, and written as Latin ones.
 _GREEK_OF_LATIN = {"a": "alpha", "b": "beta", "g": "gamma", "d": "delta", "k": "kappa"}
 _LETTER_FOR_GREEK = re.compile(r"(?:(?<=^)|(?<=-))([abgdk])(?=-|$)")

@@ -51,7 +51,6 @@ _PLACE = r"(?:IVS ?[\dIVX]+ ?[+-] ?\d+|[*-]?\d+(?:[+-]\d+)?|\+\d+)"
 _RANGE = rf"({_PLACE}(?:(?: ?[_-] ?| to | and |[–−]){_PLACE})?)"
 _ARROW = r"\s*(?:-*>|=>|→|/)\s*"
 _INTO = rf"(?:{_ARROW}|\s*-?\s*(?:to|for|by|with|into)\s*-?\s*)"
-_LEVEL = r"(?:([cgpmnr])\.\s*)?"
 # Where a substitution in words is: "at position 600", "in codon 12".
 _WHERE = (
     r"[\s,(]*(?:(?:substitution|transition|transversion|mutation|change|polymorphism|residue|variant|replacement|"

@@ -15,7 +15,14 @@ import torch
 from torch import Tensor
 
 from lexome.errors import CheckpointError, UsageError
-from lexome.models.foreign.release import ForeignCheckpoint, Release, damaged_error, parse_json, read_json
+from lexome.models.foreign.release import (
+    ForeignCheckpoint,
+    Release,
+    damaged_error,
+    missing_weights_error,
+    parse_json,
+    read_json,
+)
 from lexome.models.hf import ARCHITECTURES
 from lexome.models.hf_folder import (
     FILES,
@@ -250,7 +257,7 @@ def read_without_positions(folder: Path) -> ForeignCheckpoint:
     dropped = tuple(sorted(name for name in weights if name.endswith((_RELATIVE_BIAS, _BUFFER))))
     bert = {_bert_key(name): tensor for name, tensor in weights.items() if name not in dropped}
     if _POSITIONS not in bert:
-        raise _incomplete_mpnet(folder, "embeddings.position_embeddings")
+        raise missing_weights_error(str(folder), "embeddings.position_embeddings", layout="MPNet")
     bert[_POSITIONS] = bert[_POSITIONS][_FIRST_POSITION:]
     segments_SD = torch.zeros(_SEGMENTS, bert[_POSITIONS].shape[1], dtype=bert[_POSITIONS].dtype)
     bert["bert.embeddings.token_type_embeddings.weight"] = segments_SD
@@ -267,12 +274,7 @@ def _check_mpnet(settings: Mapping[str, Any], weights: Mapping[str, Tensor], fol
         message = f"{folder}: hidden_act is {settings['hidden_act']!r}; expected gelu, as in every MPNet."
         raise CheckpointError(message, code="unsupported-model", value=settings["hidden_act"])
     if not any(name.endswith(_RELATIVE_BIAS) for name in weights):
-        raise _incomplete_mpnet(folder, _RELATIVE_BIAS)
-
-
-def _incomplete_mpnet(folder: Path, name: str) -> CheckpointError:
-    message = f"{folder}: no {name}; expected a complete MPNet. Download it again."
-    return CheckpointError(message, code="missing-weights", value=name)
+        raise missing_weights_error(str(folder), _RELATIVE_BIAS, layout="MPNet")
 
 
 def _bert_key(name: str) -> str:

@@ -21,12 +21,13 @@ from lexome.cli.options import (
     FormatOptions,
     Lines,
     Link,
-    ModelsPath,
+    ModelOptions,
+    Pooling,
     PrintOptions,
     Quiet,
     RejectOptions,
-    Relations,
     TermOptions,
+    Threads,
     app,
     exit_for_failures,
     exit_for_rejects,
@@ -85,19 +86,9 @@ IsText = Annotated[bool, typer.Option("--text", help="Treat every INPUT as a tex
 
 
 @dataclass(frozen=True, slots=True)
-class ModelOptions:
-    """The models that annotate, and what they run on."""
+class RuntimeOptions:
+    """What the models run on."""
 
-    model: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--model",
-            metavar="NAME|FOLDER",
-            help="Model name or exported folder; repeatable. Default: the bundled one.",
-        ),
-    ] = None
-    models_path: ModelsPath = None
-    relations: Relations = False
     threads: Annotated[
         int | None,
         typer.Option("--threads", metavar="N", min=1, help="Number of threads per process. Default: use all cores."),
@@ -108,15 +99,6 @@ class ModelOptions:
             "--device", metavar="cuda|cpu", help="Run NER models with torch on this device. Default: onnxruntime."
         ),
     ] = None
-
-    def folders(self) -> tuple[Path, ...]:
-        """The folders of all models."""
-        from lexome.infer.annotator import default_model
-        from lexome.infer.named_models import resolve_model, with_relations
-
-        named = tuple(resolve_model(name, search_path=self.models_path) for name in self.model or ())
-        folders = named or (default_model(),)
-        return with_relations(folders, search_path=self.models_path) if self.relations else folders
 
     def load(self, folders: tuple[Path, ...], concepts: "ConceptOptions", *, bulk: bool) -> "Annotator":
         """The annotator; in bulk only its types are used, since each worker process opens the models itself."""
@@ -200,6 +182,7 @@ def annotate(
     inputs: Texts = None,
     *,
     models: ModelOptions,
+    runtime: RuntimeOptions,
     out: Out = None,
     to: To = None,
     formats: FormatOptions,
@@ -238,7 +221,7 @@ def annotate(
     rejects = rejection.path(output.path)
     kept = "finished files" if output.bulk else None
     with interruptible(None if output.printed else output.path, kept=kept):
-        annotator = models.load(folders, concepts, bulk=output.bulk)
+        annotator = runtime.load(folders, concepts, bulk=output.bulk)
         if written_as in TABLES:
             write_options = _table_options(annotator, relations=models.relations) | write_options
         request = selection.parse(annotator, relations=models.relations)
@@ -253,12 +236,12 @@ def annotate(
                 from_=formats.from_,
                 lines=lines,
                 strict=rejection.strict,
-                threads=models.threads,
+                threads=runtime.threads,
                 read_options=read_options,
                 write_options=write_options,
                 concepts=concepts,
             )
-            with _serve_on_device(folders, models.device, bulk.engine) as remote:
+            with _serve_on_device(folders, runtime.device, bulk.engine) as remote:
                 settings = replace(settings, device=remote)
                 result = _annotate_files(parsed, output.path, settings, bulk, rejects=rejects, quiet=printing.quiet)
             _finish_bulk(result, output.path, as_json=printing.as_json, quiet=printing.quiet)
@@ -575,9 +558,6 @@ def _print_link_counts(work: "Linking", out: Path, *, as_json: bool, quiet: bool
 
 
 ModelFolder = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder written by `lexome export`.")]
-EmbedThreads = Annotated[
-    int | None, typer.Option("--threads", metavar="N", min=1, help="Number of threads. Default: the usable cores.")
-]
 
 
 @app.command()
@@ -585,7 +565,7 @@ def fill(
     folder: ModelFolder,
     text: Annotated[str, typer.Argument(metavar="TEXT", help="Text with [MASK] for each word to predict.")],
     top: Annotated[int, typer.Option("--top", metavar="N", min=1, help="Number of words per mask.")] = 5,
-    threads: EmbedThreads = None,
+    threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
     """Fill in each [MASK] of a text.
@@ -617,12 +597,12 @@ def embed(
     *,
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Output file: .npy or .parquet.")],
     unit: Annotated[str, typer.Option(metavar="document|passage|sentence", help="Unit of text to embed.")] = "document",
-    pooling: Annotated[str, typer.Option(metavar="mean|cls", help="Mean of all tokens, or the first token.")] = "mean",
+    pooling: Pooling = "mean",
     batch: Annotated[int, typer.Option(metavar="N", min=1, help="Batch size. On a CPU, 1 is fastest.")] = 1,
     normalize: Annotated[bool, typer.Option("--normalize", help="Scale vectors to unit length.")] = False,
     lines: Lines = False,
     rejection: RejectOptions,
-    threads: EmbedThreads = None,
+    threads: Threads = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lexome.cli.options import AsJson, Quiet, app, print_line
+from lexome.cli.options import AsJson, DataPath, Quiet, app, print_line
 from lexome.errors import UsageError
 
 if TYPE_CHECKING:
@@ -36,9 +36,7 @@ def datasets(
     name: Annotated[
         str | None, typer.Argument(metavar="NAME", help="Dataset to describe and check. Default: list all.")
     ] = None,
-    data: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Folder with the datasets. Default: ./data.")
-    ] = None,
+    data: DataPath = None,
     task: Annotated[
         str | None,
         typer.Option(

@@ -105,9 +105,6 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Suppress progress an
 From = Annotated[str | None, typer.Option("--from", metavar="FORMAT", help="Input format. Default: detected.")]
 Lines = Annotated[bool, typer.Option("--lines", help="Treat each line of a text or plain text file as a document.")]
 Link = Annotated[bool, typer.Option("--link/--no-link", help="Link mentions to concept ids.")]
-Relations = Annotated[
-    bool, typer.Option("--relations", help="Also predict relations, with the model called relations.")
-]
 Abbreviations = Annotated[
     bool, typer.Option("--abbreviations", help="Annotate abbreviations: short and long forms that a text defines.")
 ]
@@ -120,6 +117,46 @@ ModelsPath = Annotated[
     list[Path] | None,
     typer.Option("--models-path", metavar="FOLDER", help="Folder with models by name; repeatable. Default: models."),
 ]
+
+
+Threads = Annotated[
+    int | None, typer.Option("--threads", metavar="N", min=1, help="Number of threads. Default: the usable cores.")
+]
+Color = Annotated[
+    bool | None,
+    typer.Option("--color/--no-color", help="Color the output. Default: in a terminal, unless NO_COLOR is set."),
+]
+DataPath = Annotated[
+    Path | None, typer.Option("--data", metavar="FOLDER", help="Folder with the datasets. Default: ./data.")
+]
+Pooling = Annotated[str, typer.Option(metavar="mean|cls", help="Mean of all tokens, or the first token.")]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOptions:
+    """The models that annotate."""
+
+    model: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--model",
+            metavar="NAME|FOLDER",
+            help="Model name or exported folder; repeatable. Default: the bundled one.",
+        ),
+    ] = None
+    models_path: ModelsPath = None
+    relations: Annotated[
+        bool, typer.Option("--relations", help="Also predict relations, with the model called relations.")
+    ] = False
+
+    def folders(self) -> tuple[Path, ...]:
+        """The folders of all models."""
+        from lexome.infer.annotator import default_model
+        from lexome.infer.named_models import resolve_model, with_relations
+
+        named = tuple(resolve_model(name, search_path=self.models_path) for name in self.model or ())
+        folders = named or (default_model(),)
+        return with_relations(folders, search_path=self.models_path) if self.relations else folders
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,10 +216,7 @@ class PrintOptions:
     explain: Annotated[
         bool, typer.Option("--explain", help="Explain ids and relations, and list what was dropped.")
     ] = False
-    color: Annotated[
-        bool | None,
-        typer.Option("--color/--no-color", help="Color the output. Default: in a terminal, unless NO_COLOR is set."),
-    ] = None
+    color: Color = None
     as_json: AsJson = False
     quiet: Quiet = False
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lexome.cli.options import AsJson, Quiet, app, interruptible, nonempty_path, parse_options, print_line
+from lexome.cli.options import AsJson, DataPath, Quiet, app, interruptible, nonempty_path, parse_options, print_line
 from lexome.errors import UsageError, needs
 
 if TYPE_CHECKING:
@@ -95,7 +95,6 @@ def _reading(format: str | None, pairs: list[str] | None, side: str) -> "ReadOpt
 STUDY_HELP = "Name of a study, such as fang2023, or a TOML file."
 MODEL_HELP = "Checkpoint to evaluate; repeatable. Name it after one of the paper's models to compare with that."
 RUN_HELP = "Output folder of `lexome pretrain`: evaluate each checkpoint it kept (log.checkpoint_steps), named by step."
-DATA_HELP = "Folder with the datasets. Default: ./data."
 OUT_HELP = "Folder for runs and tables. Default: reproduced/STUDY."
 QUICK_HELP = "One seed, the first point of each grid, one fold, early stopping; every output says so."
 
@@ -105,7 +104,7 @@ def reproduce(
     study: Annotated[str, typer.Argument(metavar="STUDY", help=STUDY_HELP)],
     model: Annotated[list[str] | None, typer.Option("--model", "-m", metavar="[NAME=]FOLDER", help=MODEL_HELP)] = None,
     run_: Annotated[Path | None, typer.Option("--run", metavar="FOLDER", help=RUN_HELP)] = None,
-    data: Annotated[Path | None, typer.Option("--data", metavar="FOLDER", help=DATA_HELP)] = None,
+    data: DataPath = None,
     only: Annotated[
         list[str] | None, typer.Option("--only", metavar="TASK|SET", help="Run only this task or dataset; repeatable.")
     ] = None,

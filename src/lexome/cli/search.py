@@ -12,9 +12,11 @@ import typer
 
 from lexome.cli.options import (
     AsJson,
+    Color,
     From,
     Lines,
     ModelsPath,
+    Pooling,
     Quiet,
     QuotedTextCommand,
     RejectOptions,
@@ -117,7 +119,7 @@ def index(
     paths: Inputs,
     *,
     encoder: Encoder = None,
-    pooling: Annotated[str, typer.Option(metavar="mean|cls", help="Mean of all tokens, or the first token.")] = "mean",
+    pooling: Pooling = "mean",
     from_: From = None,
     lines: Lines = False,
     redo: Annotated[bool, typer.Option("--redo", help="Rebuild an existing index.")] = False,
@@ -189,7 +191,7 @@ def search(
     limit: Limit = 10,
     by: By = None,
     encoder: Encoder = None,
-    color: Annotated[bool | None, typer.Option("--color/--no-color", help="Highlight in color or with marks.")] = None,
+    color: Color = None,
     as_json: AsJson = False,
 ) -> None:
     """Search an index by words, by concepts, or both.
@@ -324,7 +326,7 @@ def ask(
     by: By = None,
     encoder: Encoder = None,
     threads: Annotated[int | None, typer.Option("--threads", metavar="N", min=1, help="Threads of the reader.")] = None,
-    color: Annotated[bool | None, typer.Option("--color/--no-color", help="Highlight in color or with marks.")] = None,
+    color: Color = None,
     as_json: AsJson = False,
 ) -> None:
     """Answer a question from documents, with evidence.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lexome.cli.options import Link, ModelsPath, Quiet, Relations, TermOptions, app, grouped
+from lexome.cli.options import Link, ModelOptions, Quiet, TermOptions, Threads, app, grouped
 from lexome.errors import UsageError, needs
 from lexome.serve.limits import Limits
 
@@ -22,10 +22,6 @@ BOUNDS = Limits()
 MB = 1_000_000
 
 
-Models = Annotated[
-    list[Path] | None,
-    typer.Option("--model", metavar="NAME|FOLDER", help="Model name or exported folder; repeatable. Default: default."),
-]
 Documents = Annotated[
     Path | None,
     typer.Option(metavar="PATH", help="File or folder with the documents that /pubmed and /publications serve."),
@@ -92,11 +88,9 @@ class LimitOptions:
 @grouped
 def serve(
     *,
-    models: Models = None,
-    models_path: ModelsPath = None,
+    models: ModelOptions,
     documents: Documents = None,
     index: Indexes = None,
-    relations: Relations = False,
     link: Link = True,
     dictionaries: TermOptions,
     host: Annotated[
@@ -108,9 +102,7 @@ def serve(
     token_file: TokenFile = None,
     insecure: Insecure = False,
     allow_origin: Origins = None,
-    threads: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Number of threads. Default: the usable cores.")
-    ] = None,
+    threads: Threads = None,
     batch_tokens: BatchTokens = 0,
     limits: LimitOptions,
     access_log: AccessLog = True,
@@ -128,7 +120,6 @@ def serve(
         from lexome.serve.server import serve as run
     from lexome.formats import Tally
     from lexome.infer.annotator import Annotator, load
-    from lexome.infer.named_models import DEFAULT, resolve_model, with_relations
     from lexome.serve.service import Library
 
     token = _token(token_file)
@@ -142,10 +133,7 @@ def serve(
     bounds = limits.parse()
 
     def open_models() -> Annotator:
-        folders = tuple(resolve_model(name, search_path=models_path) for name in models or [Path(DEFAULT)])
-        if relations:
-            folders = with_relations(folders, search_path=models_path)
-        return load(*folders, threads=1, concepts=concepts)
+        return load(*models.folders(), threads=1, concepts=concepts)
 
     annotator = open_models()
     if not quiet and annotator.concepts is not None:

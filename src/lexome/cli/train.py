@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lexome.cli.options import AsJson, Overrides, Quiet, RecipePath, app, interruptible
+from lexome.cli.options import AsJson, DataPath, Overrides, Quiet, RecipePath, app, interruptible
 from lexome.errors import needs
 
 if TYPE_CHECKING:
@@ -136,9 +136,7 @@ def export(
         typer.Option(metavar="SET|PATH", help="Held-out dataset, folder or file to evaluate on; repeatable."),
     ] = None,
     split: Annotated[str, typer.Option(metavar="NAME", help="Held-out split of datasets and folders.")] = "dev",
-    data: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Folder with the datasets. Default: ./data.")
-    ] = None,
+    data: DataPath = None,
     agreement: Annotated[
         float | None,
         typer.Option(metavar="FRACTION", help="Minimum agreement of int8 and fp32 predictions. Default: 0.995."),

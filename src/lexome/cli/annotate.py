@@ -38,6 +38,7 @@ from lexome.cli.options import (
     print_line,
     print_notes,
     print_rejected,
+    summary_stream,
     terminal_width,
     use_color,
 )
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     from lexome.infer.annotator import Annotator
     from lexome.infer.bulk import BulkResult, BulkSettings
     from lexome.infer.concepts import ConceptOptions
-    from lexome.infer.embed import EmbedResult
     from lexome.infer.selection import SelectionRequest
     from lexome.infer.sessions import Device
 
@@ -212,7 +212,8 @@ def annotate(
     from lexome.infer.annotation import Annotation, InputFiles, parse_inputs
 
     output = _output(out, to)
-    _check_combinations(output, explain=printing.explain, bulk=bulk)
+    printing.require_rendered(output.printed and output.format is None)
+    _require_folder(output, bulk)
     written_as = output.format or (BULK_FORMAT if output.bulk else None)
     read_options, write_options = formats.split(written_as)
     parsed = parse_inputs(_arguments(inputs), text=text and bool(inputs), lines=lines)
@@ -220,7 +221,7 @@ def annotate(
     concepts = dictionaries.concepts(out=output.path, link=link, abbreviations=abbreviations)
     rejects = rejection.path(output.path)
     kept = "finished files" if output.bulk else None
-    with interruptible(None if output.printed else output.path, kept=kept):
+    with interruptible(output.path, kept=kept):
         annotator = runtime.load(folders, concepts, bulk=output.bulk)
         if written_as in TABLES:
             write_options = _table_options(annotator, relations=models.relations) | write_options
@@ -251,7 +252,7 @@ def annotate(
             from_=formats.from_,
             read_options=read_options,
             rejects=rejects,
-            progress_shown=not printing.quiet and not (output.printed and sys.stdout.isatty()),
+            progress_shown=printing.shows_progress(output.path),
         )
         work = Annotation(annotator, files, texts=parsed.text_documents(), request=request, lines=lines)
         if output.format is None:
@@ -298,11 +299,8 @@ def _table_options(annotator: "Annotator", *, relations: bool) -> dict[str, Any]
     return {"table": "labels"} if labels else {}
 
 
-def _check_combinations(output: _Output, *, explain: bool, bulk: BulkOptions) -> None:
-    """UsageError for options that do not apply to the output."""
-    if explain and not (output.printed and output.format is None):
-        message = "--explain cannot be combined with --out or --to."
-        raise UsageError(message, code="conflicting-options", value="--explain")
+def _require_folder(output: _Output, bulk: BulkOptions) -> None:
+    """UsageError for options that need a folder as the output."""
     if not output.bulk and bulk != BulkOptions(address=bulk.address):
         message = "--jobs, --engine, --part, --redo and --verify need a folder as --out."
         raise UsageError(message, code="conflicting-options", value="--out")
@@ -400,13 +398,9 @@ def _print_documents(work: "Annotation | Linking", printing: PrintOptions) -> No
 
 
 def _print_summary(work: "Annotation", output: _Output, *, as_json: bool, quiet: bool) -> None:
-    """Print counts and throughput, to standard error if the documents go to standard output."""
-    stream = sys.stderr if output.printed else sys.stdout
-    if as_json:
-        print(json.dumps({**work.as_dict(), "out": str(output.path)}, ensure_ascii=False), file=stream)
-    elif quiet:
-        print_rejected(work.tally.rejected, work.tally.rejects_path, sys.stderr)
-    else:
+    """Print counts and throughput."""
+    counts = {**work.as_dict(), "out": str(output.path)}, work.tally.rejected, work.tally.rejects_path
+    if (stream := summary_stream(*counts, out=output.path, as_json=as_json, quiet=quiet)) is not None:
         print(f"annotated  {work.counts.documents:,} documents, {work.counts.tokens:,} tokens", file=stream)
         _print_counts(work.as_dict(), work.tally.rejects_path, stream)
         if not output.printed:
@@ -415,11 +409,8 @@ def _print_summary(work: "Annotation", output: _Output, *, as_json: bool, quiet:
 
 def _finish_bulk(result: "BulkResult", out: Path, *, as_json: bool, quiet: bool) -> None:
     """Print counts and throughput of many files, and exit with 1 for failures."""
-    if as_json:
-        print(json.dumps({**result.as_dict(), "out": str(out)}, ensure_ascii=False))
-    elif quiet:
-        print_rejected(result.rejected, result.rejects, sys.stderr)
-    else:
+    as_dict = {**result.as_dict(), "out": str(out)}
+    if summary_stream(as_dict, result.rejected, result.rejects, out=out, as_json=as_json, quiet=quiet) is not None:
         counts, skipped = result.counts, result.files - result.new_files
         if skipped and not result.new_files and not result.failures and not result.waiting:
             print(f"complete   all {skipped:,} outputs are complete already: nothing was done (--verify hashes them)")
@@ -502,9 +493,7 @@ def link(
     from lexome.infer.selection import parse_types
 
     rendered = to is None and out == STANDARD_OUTPUT
-    if printing.explain and not rendered:
-        message = "--explain cannot be combined with --out or --to."
-        raise UsageError(message, code="conflicting-options", value="--explain")
+    printing.require_rendered(rendered)
     format = None if rendered else writing_format(out, to).name
     read_options, write_options = formats.split(format)
     concepts = Concepts(dictionaries.typed(type_).concepts(out=out, abbreviations=abbreviations))
@@ -513,10 +502,10 @@ def link(
         from_=formats.from_,
         read_options=read_options,
         rejects=rejection.path(out),
-        progress_shown=not printing.quiet and not (rendered and sys.stdout.isatty()),
+        progress_shown=printing.shows_progress(out),
     )
     work = Linking(concepts, files, types=parse_types(types or []), overwrite=overwrite, names_type=type_)
-    with interruptible(None if out == STANDARD_OUTPUT else out):
+    with interruptible(out):
         if rendered:
             _print_documents(work, printing)
         else:
@@ -526,15 +515,11 @@ def link(
 
 
 def _print_link_counts(work: "Linking", out: Path, *, as_json: bool, quiet: bool) -> None:
-    """Print counts by type, to standard error if the documents go to standard output."""
-    stream = sys.stderr if out == STANDARD_OUTPUT else sys.stdout
-    if as_json:
-        print(json.dumps({**work.as_dict(), "out": str(out)}, ensure_ascii=False), file=stream)
+    """Print counts by type."""
+    as_dict, tally, counts = {**work.as_dict(), "out": str(out)}, work.tally, work.counts
+    stream = summary_stream(as_dict, tally.rejected, tally.rejects_path, out=out, as_json=as_json, quiet=quiet)
+    if stream is None:
         return
-    if quiet:
-        print_rejected(work.tally.rejected, work.tally.rejects_path, sys.stderr)
-        return
-    counts = work.counts
     print(f"read       {counts.documents:,} documents", file=stream)
     for label, counter in (
         ("found", counts.found),
@@ -545,16 +530,16 @@ def _print_link_counts(work: "Linking", out: Path, *, as_json: bool, quiet: bool
     ):
         for name, times in counter.most_common(NAMED_TYPES):
             print_line(f"{label:<10} {times:,} {name}", stream)
-    print_notes(work.tally.notes, stream)
-    if counts.documents and not work.tally.spans and work.concepts.finder is None:
+    print_notes(tally.notes, stream)
+    if counts.documents and not tally.spans and work.concepts.finder is None:
         print(
             "nothing to link: no document has mentions. `lexome annotate` finds and links them; for a list of names, "
             "one per line, add their type, as in --type Gene.",
             file=stream,
         )
-    print_rejected(work.tally.rejected, work.tally.rejects_path, stream)
+    print_rejected(tally.rejected, tally.rejects_path, stream)
     if out != STANDARD_OUTPUT:
-        print_line(f"wrote      {work.tally.written:,} documents to {out}", stream)
+        print_line(f"wrote      {tally.written:,} documents to {out}", stream)
 
 
 ModelFolder = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder written by `lexome export`.")]
@@ -629,23 +614,14 @@ def embed(
             rejects=rejection.path(out),
             progress_shown=not quiet,
         )
-    if as_json or not quiet:
-        _print_vectors(result, out, width=predictor.settings.width, as_json=as_json)
-    else:
-        print_rejected(result.tally.rejected, result.tally.rejects_path, sys.stderr)
-    exit_for_tally(result.tally, documents=result.tally.documents)
-
-
-def _print_vectors(result: "EmbedResult", out: Path, *, width: int, as_json: bool) -> None:
-    """Counts of documents and vectors."""
     tally = result.tally
-    if as_json:
-        counts = {name: getattr(result, name) for name in ("vectors", "windows", "tokens", "without_tokens")}
-        print(json.dumps({**tally.summary(), **counts, "out": str(out)}, ensure_ascii=False))
-        return
-    print(f"read       {tally.documents:,} documents, {result.tokens:,} tokens in {result.windows:,} windows")
-    print_rejected(tally.rejected, tally.rejects_path, sys.stdout)
-    print_notes(tally.notes, sys.stdout)
-    if result.without_tokens:
-        print(f"noted      {result.without_tokens:,} without tokens, which have no vector")
-    print_line(f"wrote      {result.vectors:,} vectors of width {width:,} to {out}")
+    vectors = {name: getattr(result, name) for name in ("vectors", "windows", "tokens", "without_tokens")}
+    counts = {**tally.summary(), **vectors, "out": str(out)}, tally.rejected, tally.rejects_path
+    if summary_stream(*counts, out=out, as_json=as_json, quiet=quiet) is not None:
+        print(f"read       {tally.documents:,} documents, {result.tokens:,} tokens in {result.windows:,} windows")
+        print_rejected(tally.rejected, tally.rejects_path, sys.stdout)
+        print_notes(tally.notes, sys.stdout)
+        if result.without_tokens:
+            print(f"noted      {result.without_tokens:,} without tokens, which have no vector")
+        print_line(f"wrote      {result.vectors:,} vectors of width {predictor.settings.width:,} to {out}")
+    exit_for_tally(tally, documents=tally.documents)

@@ -1,10 +1,9 @@
 """`lexome convert` and `lexome convert-model`: documents and checkpoints into other formats."""
 
 import json
-import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
@@ -22,6 +21,7 @@ from lexome.cli.options import (
     print_line,
     print_notes,
     print_rejected,
+    summary_stream,
 )
 from lexome.errors import UsageError, needs
 from lexome.formats import FORMATS
@@ -80,19 +80,13 @@ def convert(
             rejects=rejection.path(out),
             progress_shown=not quiet,
         )
-    if as_json or not quiet:
-        _print_tally(tally, out, as_json=as_json)
-    else:
-        print_rejected(tally.rejected, tally.rejects_path, sys.stderr)
+    counts = tally.rejected, tally.rejects_path
+    if (stream := summary_stream(tally.summary(), *counts, out=out, as_json=as_json, quiet=quiet)) is not None:
+        _print_tally(tally, out, stream)
     exit_for_tally(tally, documents=tally.written)
 
 
-def _print_tally(tally: "Tally", out: Path, *, as_json: bool) -> None:
-    """Print a summary; to standard error if documents go to standard output."""
-    stream = sys.stderr if str(out) == "-" else sys.stdout
-    if as_json:
-        print(json.dumps(tally.summary(), ensure_ascii=False), file=stream)
-        return
+def _print_tally(tally: "Tally", out: Path, stream: TextIO) -> None:
     files = ", ".join(f"{count:,} {name}" for name, count in tally.files.items()) or "0"
     print(f"read       {tally.documents:,} documents ({files} files)", file=stream)
     for name, counts in (("spans", tally.spans), ("relations", tally.relations)):

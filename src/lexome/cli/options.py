@@ -8,6 +8,7 @@ Options that belong together are a group, a dataclass with a field for each, whi
 """
 
 import inspect
+import json
 import os
 import shutil
 import sys
@@ -220,6 +221,16 @@ class PrintOptions:
     as_json: AsJson = False
     quiet: Quiet = False
 
+    def require_rendered(self, rendered: bool) -> None:
+        """UsageError for --explain, unless documents are printed for reading."""
+        if self.explain and not rendered:
+            message = "--explain cannot be combined with --out or --to."
+            raise UsageError(message, code="conflicting-options", value="--explain")
+
+    def shows_progress(self, out: Path) -> bool:
+        """Whether to show progress; not between documents that are printed on a terminal."""
+        return not self.quiet and not (out == STANDARD_OUTPUT and sys.stdout.isatty())
+
 
 @dataclass(frozen=True, slots=True)
 class TermOptions:
@@ -351,12 +362,12 @@ def lexome(version: Annotated[bool, typer.Option("--version", help="Show the ver
 
 
 @contextmanager
-def interruptible(out: Path | None, *, kept: str | None = None) -> Iterator[None]:
+def interruptible(out: Path, *, kept: str | None = None) -> Iterator[None]:
     """Reports on Ctrl-C whether finished work is kept in the output, and exits with 130."""
     try:
         yield
     except KeyboardInterrupt:
-        unwritten = "" if out is None else f"{out} was not written. "
+        unwritten = "" if out == STANDARD_OUTPUT else f"{out} was not written. "
         message = f"{unwritten}Run the same command again."
         if kept is not None:
             message = f"{kept} in {out} are kept. Run the same command to resume."
@@ -385,6 +396,29 @@ def print_error(message: object) -> None:
     """Print a message of one or more lines to standard error."""
     for line in str(message).split("\n"):
         print_line(line, sys.stderr)
+
+
+def summary_stream(
+    counts: Mapping[str, Any],
+    rejected: Mapping[str, int],
+    rejects: Path | None,
+    *,
+    out: Path,
+    as_json: bool,
+    quiet: bool,
+) -> TextIO | None:
+    """The stream for a summary in words: standard error if documents go to standard output.
+
+    None if nothing more is to be printed: the counts are now, as JSON, or, with --quiet, the rejected documents are.
+    """
+    stream = sys.stderr if out == STANDARD_OUTPUT else sys.stdout
+    if not as_json and not quiet:
+        return stream
+    if as_json:
+        print(json.dumps(counts, ensure_ascii=False), file=stream)
+    else:
+        print_rejected(rejected, rejects, sys.stderr)
+    return None
 
 
 def print_notes(notes: Mapping[str, int], stream: TextIO) -> None:

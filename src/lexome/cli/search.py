@@ -28,6 +28,7 @@ from lexome.cli.options import (
     print_line,
     print_notes,
     print_rejected,
+    summary_stream,
     terminal_width,
     use_color,
 )
@@ -155,12 +156,9 @@ def index(
             rejects=rejection.path(out),
             progress_shown=not quiet,
         )
-    if as_json:
-        print(json.dumps({**result.as_dict(), "out": str(out)}, ensure_ascii=False))
-    elif not quiet:
+    counts = {**result.as_dict(), "out": str(out)}, result.tally.rejected, result.tally.rejects_path
+    if summary_stream(*counts, out=out, as_json=as_json, quiet=quiet) is not None:
         _print_index(result, out)
-    else:
-        print_rejected(result.tally.rejected, result.tally.rejects_path, sys.stderr)
     exit_for_tally(result.tally, documents=result.documents)
 
 

@@ -221,7 +221,8 @@ class TermIndex:
             keyed = self._names_by_key(number)
             # A key that too many concepts have is not counted, so in rare concepts places are those of other keys.
             other, known = keyed[min(place, len(keyed) - 1)]
-            similarity = _dice(grams, trigrams(other))
+            other_grams = trigrams(other)
+            similarity = 2 * len(grams & other_grams) / (len(grams) + len(other_grams))  # Dice
             if number not in best or similarity > best[number][0]:
                 best[number] = similarity, known
         ranked = sorted(best.items(), key=lambda item: (-item[1][0], item[0]))[:limit]
@@ -301,10 +302,6 @@ def gram_numbers(key: str) -> list[int]:
 def alphabet_place(character: str) -> int:
     """The place of a character of a name key in the alphabet of trigrams."""
     return _ALPHABET.get(character, OTHER_PLACES + (ord(character) & 1))
-
-
-def _dice(first: frozenset[str], second: frozenset[str]) -> float:
-    return 2 * len(first & second) / (len(first) + len(second))
 
 
 def _parse_line(line: str, number: int, group: _Group) -> Concept:

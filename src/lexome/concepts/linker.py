@@ -587,15 +587,15 @@ class _Lookup:
             known = concept.preferred.upper() in (symbol, f"{symbol}1") or _is_popular(concept, text, GENE)
             if match.agreement is not Agreement.LOOSE and (concept.taxon is None or (known and concept.taxon == HUMAN)):
                 return False
-        return all(any(one.preferred == member for _, one in self._human_genes(member)) for member in _members(symbol))
+        return all(
+            any(one.taxon == HUMAN and one.preferred == member for _, one in self._genes(member))
+            for member in _members(symbol)
+        )
 
     def _genes(self, name: str) -> Iterator[tuple[NameMatch, Concept]]:
         for index in self.linker.indexes:
             for match in index.find(name, GENE):
                 yield match, index.concept(match.concept)
-
-    def _human_genes(self, name: str) -> Iterator[tuple[NameMatch, Concept]]:
-        return ((match, concept) for match, concept in self._genes(name) if concept.taxon == HUMAN)
 
     def _demote_needless_forms(self) -> None:
         """Lower the scores of forms with words left out or replaced, if a form without changes agrees."""

@@ -490,14 +490,10 @@ def reduced_forms(text: str, type: str) -> Iterator[tuple[str, int]]:
         yield " ".join(words[low:high]), low + len(words) - high
     if type == "Chemical" and (element := _OXIDATION_STATE.sub("", text)) != text:
         yield element, 1  # copper(II)
-    if type == "Gene" and (greek := _LETTER_FOR_GREEK.sub(_spell_greek, text)) != text:
+    if type == "Gene" and (greek := _LETTER_FOR_GREEK.sub(lambda match: _GREEK_OF_LATIN[match[1]], text)) != text:
         yield greek, 1  # b-catenin
     if type == "Gene" and len(words) <= 2:
         yield from _gene_of_symbol(text)
-
-
-def _spell_greek(match: re.Match[str]) -> str:
-    return _GREEK_OF_LATIN[match[1]]
 
 
 def _gene_of_symbol(symbol: str) -> Iterator[tuple[str, int]]:

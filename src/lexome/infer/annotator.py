@@ -101,7 +101,7 @@ class Model:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled by its folder, which another process opens again."""
-        return _open_model, (self.predictor.folder.absolute(), self.predictor.threads)
+        return partial(Model.open, threads=self.predictor.threads), (self.predictor.folder.absolute(),)
 
     def with_predictor(self, predictor: Predictor) -> "Model":
         """This model, run by another predictor."""
@@ -256,10 +256,6 @@ class Model:
 
     def _with_sentences(self, doc: Document) -> Document:
         return with_sentences(doc) if self.task.uses_sentences else doc
-
-
-def _open_model(folder: Path, threads: int) -> Model:
-    return Model.open(folder, threads=threads)
 
 
 def _task_of(folder: Path, settings: ModelSettings) -> Task:

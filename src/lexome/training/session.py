@@ -355,7 +355,8 @@ class Session:
         self.recipe, self.identity, self.data, self.setting, self.parallel = recipe, identity, data, setting, parallel
         self.start, self.evaluation_loss = objective.start, objective.evaluation
         self.model = self._prepare(objective.module)
-        optimizers = Optimizers(objective.module, self.start.config, optimizer_settings(recipe))
+        settings = OptimizerSettings(**recipe.optimizer.model_dump(exclude={"lr"}))
+        optimizers = Optimizers(objective.module, self.start.config, settings)
         length, schedule = length_and_schedule(recipe, data)
         threshold = recipe.log.divergence_threshold
         self.trainer = Trainer(
@@ -672,11 +673,6 @@ def length_and_schedule(recipe: TrainingRecipe, data: ShardBatches) -> tuple[Len
         tokens = max(1, round(recipe.epochs * data.epoch_tokens()))
     schedule = LearningRateSchedule.of(recipe.optimizer.lr, **recipe.schedule.model_dump(), steps=recipe.steps)
     return Length(recipe.steps, tokens, recipe.time_budget), schedule
-
-
-def optimizer_settings(recipe: TrainingRecipe) -> OptimizerSettings:
-    """The recipe's optimizer."""
-    return OptimizerSettings(**recipe.optimizer.model_dump(exclude={"lr"}))
 
 
 def setting_of(recipe: TrainingRecipe, device: torch.device) -> Setting:

@@ -28,7 +28,7 @@ def desk(tmp_path: Path) -> Path:
 
 def test_the_sample_goes_from_literature_to_shards(desk: Path) -> None:
     built = run("build", "recipes/tiny/build.toml", cwd=desk)
-    assert (built.returncode, "| pubmed | 2 | 1 |" in built.stdout) == (0, True), built.stderr
+    assert (built.returncode, "| pubmed | 15 | 12 |" in built.stdout) == (0, True), built.stderr
     learned = run("learn-vocab", "recipes/tiny/vocab.toml", cwd=desk)
     assert (learned.returncode, "wrote     tiny/vocab" in learned.stdout) == (0, True), learned.stderr
     sharded = run("shard", "recipes/tiny/shard.toml", cwd=desk)
@@ -41,7 +41,7 @@ def test_the_sample_goes_from_literature_to_shards(desk: Path) -> None:
 
 def test_json_is_for_programs(desk: Path) -> None:
     built = json.loads(run("build", "recipes/tiny/build.toml", "--json", cwd=desk).stdout)
-    assert built["sources"][0]["documents"] == 1
+    assert built["sources"][0]["documents"] == 12
     learned = json.loads(run("learn-vocab", "recipes/tiny/vocab.toml", "--json", cwd=desk).stdout)
     assert learned["folder"] == "tiny/vocab"
     manifest = json.loads(run("shard", "recipes/tiny/shard.toml", "--json", cwd=desk).stdout)

@@ -44,7 +44,7 @@ def test_a_recipe_inherits_by_the_key_that_the_surface_lists(tmp_path: Path) -> 
     result = CliRunner().invoke(app, ["check", str(tmp_path / "other.toml")], catch_exceptions=False)
     assert result.exit_code == 0
     assert "seed = 7" in result.stdout
-    assert "samples/pubmed.xml" in result.stdout
+    assert "samples/pubmed_toy.xml" in result.stdout
 
 
 BEFORE = {

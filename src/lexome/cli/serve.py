@@ -30,19 +30,49 @@ Indexes = Annotated[
     list[str] | None,
     typer.Option("--index", metavar="[NAME=]FOLDER", help="Index for /search, written by `lexome index`; repeatable."),
 ]
-TokenFile = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help=f"File with the bearer token that requests must send. Default: {TOKEN}."),
-]
-Origins = Annotated[list[str] | None, typer.Option(metavar="ORIGIN", help="Allowed CORS origin; repeatable.")]
 BatchTokens = Annotated[
     int, typer.Option(metavar="N", min=0, help="Maximum tokens per batch; 0 runs windows one by one, fastest on a CPU.")
 ]
-Insecure = Annotated[bool, typer.Option("--insecure", help="Listen on other addresses than localhost without a token.")]
 AccessLog = Annotated[
     bool,
     typer.Option("--access-log/--no-access-log", help="Log each request to standard error, without its text."),
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class AccessOptions:
+    """Where the service listens, and who may use it."""
+
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Address to listen on; 0.0.0.0 for all interfaces.")] = (
+        "127.0.0.1"
+    )
+    port: Annotated[int, typer.Option(metavar="N", min=0, max=65535, help="Port to listen on; 0 for any free one.")] = (
+        8000
+    )
+    token_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help=f"File with the bearer token that requests must send. Default: {TOKEN}."),
+    ] = None
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Listen on other addresses than localhost without a token.")
+    ] = False
+    allow_origin: Annotated[
+        list[str] | None, typer.Option(metavar="ORIGIN", help="Allowed CORS origin; repeatable.")
+    ] = None
+
+    def token(self, *, local: bool) -> str | None:
+        """The token in a file or the environment; as an option every user of the machine could read it.
+
+        UsageError if there is none, and the address is not local.
+        """
+        file, host = self.token_file, self.host
+        token = file.read_text(encoding="utf-8").strip() if file is not None else os.environ.get(TOKEN, "").strip()
+        if file is not None and not token:
+            raise UsageError(f"{file}: is empty; expected a token.", code="empty-file", value=file)
+        if not (token or local or self.insecure):
+            message = f"{host}: anyone who can reach this address could use the service. Set a token with {TOKEN} or"
+            raise UsageError(f"{message} --token-file, or accept that with --insecure.", code="open-host", value=host)
+        return token or None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,15 +123,7 @@ def serve(
     index: Indexes = None,
     link: Link = True,
     dictionaries: TermOptions,
-    host: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="Address to listen on; 0.0.0.0 for all interfaces.")
-    ] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(metavar="N", min=0, max=65535, help="Port to listen on; 0 for any free one.")
-    ] = 8000,
-    token_file: TokenFile = None,
-    insecure: Insecure = False,
-    allow_origin: Origins = None,
+    access: AccessOptions,
     threads: Threads = None,
     batch_tokens: BatchTokens = 0,
     limits: LimitOptions,
@@ -122,11 +144,8 @@ def serve(
     from lexome.infer.annotator import Annotator, load
     from lexome.serve.service import Library
 
-    token = _token(token_file)
-    names = local_names(host)
-    if names is None and token is None and not insecure:
-        message = f"{host}: anyone who can reach this address could use the service. Set a token with {TOKEN} or"
-        raise UsageError(f"{message} --token-file, or accept that with --insecure.", code="open-host", value=host)
+    host, names = access.host, local_names(access.host)
+    token = access.token(local=names is not None)
     if access_log and not quiet:
         _log_access()
     concepts = dictionaries.concepts(link=link)
@@ -146,14 +165,14 @@ def serve(
         library=library,
         limits=bounds,
         token=token,
-        origins=allow_origin or (),
+        origins=access.allow_origin or (),
         hosts=names if token is None else None,
         threads=threads,
         batch_tokens=batch_tokens,
         open_models=open_models,
         indexes=_open_indexes(index or ()),
     )
-    with listening(host, port) as socket:
+    with listening(host, access.port) as socket:
         if not quiet:
             stored = library.documents if documents is not None else None
             _announce([model.name for model in annotator.models], stored, host, socket.getsockname()[1])
@@ -176,14 +195,6 @@ def _open_indexes(options: Sequence[str]) -> "dict[str, Index]":
             raise UsageError(message, code="duplicate-index", value=name)
         opened[name] = Index.open(path)
     return opened
-
-
-def _token(file: Path | None) -> str | None:
-    """The token in a file or the environment; as an option every user of the machine could read it."""
-    token = file.read_text(encoding="utf-8").strip() if file is not None else os.environ.get(TOKEN, "").strip()
-    if file is not None and not token:
-        raise UsageError(f"{file}: is empty; expected a token.", code="empty-file", value=file)
-    return token or None
 
 
 def _warn(host: str, *, has_token: bool) -> None:

@@ -53,6 +53,7 @@ def main() -> None:
     options.add_argument("--limit", type=int)
     options.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     options.add_argument("--compile", action="store_true", help="add a row for compiled Lexome")
+    options.add_argument("--again", action="store_true", help="add to the runs in the result, instead of replacing it")
     options.add_argument("--out", type=Path, default=ROOT / "results" / "finetune_speed.json")
     given = options.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
@@ -74,6 +75,9 @@ def main() -> None:
         row["times trainer"] = round(row["tokens_per_s"] / rows["trainer"]["tokens_per_s"], 2)
         print(name, json.dumps(row))
     given.out.parent.mkdir(exist_ok=True)
+    if given.again:
+        stored = json.loads(given.out.read_text())
+        result = {**stored, "again": [*stored.get("again", []), result]}
     given.out.write_text(json.dumps(result, indent=1) + "\n")
 
 

@@ -9,7 +9,7 @@ and packing; Hugging Face in bfloat16 autocast with scaled-dot-product attention
 BertConfig and without. "padded" is one sequence of one document per row, padded to 512 tokens; "filled" is rows filled
 across documents, so that there is hardly any padding. Only non-padding tokens count. FLOPs utilization is the FLOPs
 needed for these tokens, including attention and the head at masks, relative to a large matrix product measured in the
-same run. Writes results/pretrain_speed.json; with --rows, which measures a few rows once more, it adds them there under
+same run. Writes results/pretrain_speed.json; with --rows, which measures a few rows once more, it adds them there to
 "again".
 """
 
@@ -86,7 +86,8 @@ def main() -> None:
     for shape, rows in result["shapes"].items():
         judge(rows, flops_per_token(shape, pieces.size, result["text"]), peak=max(result["matmul_tflops"]))
     if given.rows is not None:
-        result = {**json.loads(given.out.read_text()), "again": result}
+        stored = json.loads(given.out.read_text())
+        result = {**stored, "again": [*stored.get("again", []), result]}
     given.out.write_text(json.dumps(result, indent=1) + "\n")
     print(json.dumps(result, indent=1))
 

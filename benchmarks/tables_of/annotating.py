@@ -53,6 +53,29 @@ def bulk_stages() -> str:
     return rows(("stage", "µs per token", "tokens/s"), *lines, *totals) + measured(result["facts"])
 
 
+def gpu_annotate() -> str:
+    """Bulk annotation on a GPU, from PubMed XML to BioC files, beside transformers' pipeline."""
+    result = stored("gpu_annotate")
+    pipeline = result["pipeline"]["tokens_per_second"]
+    lines = [("transformers pipeline, texts alone", "", f"{pipeline:,}", "1.0×", "", "")]
+    for name, said in (("bioc-xml", "`lexome annotate`"), ("bioc-xml linked", "`lexome annotate`, with linking")):
+        part = result[name]
+        rate = part["tokens_per_second"]
+        hours = f"{part['hours_for_40_million']:.1f} h"
+        lines.append(
+            (
+                said,
+                f"{part['megabytes']:.0f} MB",
+                f"{rate:,}",
+                f"{rate / pipeline:.1f}×",
+                f"{part['device_busy']:.0%}",
+                hours,
+            )
+        )
+    head = (f"system, {result['device']}", "PubMed XML", "tokens/s", "vs. pipeline", "GPU busy", "40 million abstracts")
+    return rows(head, *lines) + measured(result["facts"])
+
+
 def annotator_rules() -> str:
     """F1 of the default model without and with its rules, on development and test splits."""
     result = stored("annotator_rules")
@@ -231,6 +254,7 @@ TABLES = {
         annotate_speed,
         annotate_default,
         bulk_stages,
+        gpu_annotate,
         annotator_rules,
         annotator_rules_each,
         annotator_calibration,

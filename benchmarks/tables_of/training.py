@@ -73,9 +73,9 @@ def attention_speed() -> str:
 
 
 def pretrain_speed() -> str:
-    """A table of each run; the later one is on longer documents, of which padding wastes less."""
+    """A table of each run; the second one is on longer documents, of which padding wastes less."""
     result = stored("pretrain_speed")
-    return "\n\n".join(map(_pretrain_run, (result, result["again"])))
+    return "\n\n".join(map(_pretrain_run, (result, *result["again"])))
 
 
 def _pretrain_run(result: dict[str, Any]) -> str:
@@ -105,7 +105,7 @@ def _times(row: dict[str, Any], found: dict[str, Any], *peers: str) -> tuple[str
 
 def finetune_speed() -> str:
     result = stored("finetune_speed")
-    return "\n\n".join(map(_finetune_run, (result, result["again"])))
+    return "\n\n".join(map(_finetune_run, (result, *result["again"])))
 
 
 def _finetune_run(result: dict[str, Any]) -> str:

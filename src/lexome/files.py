@@ -3,6 +3,7 @@
 import errno
 import gzip
 import hashlib
+import io
 import json
 import lzma
 import os
@@ -96,12 +97,19 @@ def _name_full_disk(path: Path) -> Iterator[None]:
         raise FormatError(message, code="disk-full", value=path) from error
 
 
+class _ForwardGzipFile(gzip.GzipFile):
+    """A gzip file that cannot seek. Python's claims that it can, so that zipfile goes back in it, which fails."""
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        raise io.UnsupportedOperation("seek")
+
+
 @contextmanager
 def _compress(raw: BinaryIO, name: str) -> Iterator[BinaryIO]:
     lower = name.lower()
     if lower.endswith(".gz"):
         # No name and no time in the header, so that the same documents give the same bytes.
-        with gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as stream:
+        with _ForwardGzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as stream:
             yield cast(BinaryIO, stream)
     elif lower.endswith(".xz"):
         with lzma.LZMAFile(raw, "wb") as stream:

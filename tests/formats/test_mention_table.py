@@ -1,6 +1,7 @@
 """Tables of mentions: CSV, tab-separated values and Excel."""
 
 import csv
+import gzip
 import io
 import time
 from dataclasses import replace
@@ -134,6 +135,14 @@ def test_an_excel_table_has_more_columns_than_letters(tmp_path: Path) -> None:
     header, row, *_ = openpyxl.load_workbook(tmp_path / "m.xlsx").active.iter_rows(values_only=True)
     assert header[-800:] == names
     assert row[-800:] == tuple(map(str, range(800)))
+
+
+def test_a_workbook_can_be_compressed(tmp_path: Path) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    lexome.write(tmp_path / "m.xlsx.gz", [DOC])
+    with gzip.open(tmp_path / "m.xlsx.gz") as stream:
+        sheet = openpyxl.load_workbook(io.BytesIO(stream.read())).active
+    assert sheet.max_row == 1 + len(DOC.spans)
 
 
 @pytest.mark.parametrize("name", ["m.csv", "m.tsv", "m.xlsx"])

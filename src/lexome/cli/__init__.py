@@ -35,7 +35,8 @@ def main() -> None:
         sys.exit(error.exit_code)
     except OSError as error:
         # A full disk, a lost network drive: a traceback would explain nothing.
-        print_error(f"error: {error.filename}: {error.strerror}." if error.filename else f"error: {error.strerror}.")
+        reason = error.strerror or str(error) or type(error).__name__
+        print_error(f"error: {error.filename}: {reason}." if error.filename else f"error: {reason}.")
         sys.exit(1)
     except Exception:
         # Libraries turn an interruption while they are imported into errors of their own.

@@ -119,6 +119,23 @@ def test_ids_that_are_numbers_are_taken() -> None:
     assert (doc.id, doc.meta.pmid, doc.passages[0].kind) == ("77", "77", "abstract")
 
 
+def test_numbers_as_pandas_writes_them_are_whole_or_missing() -> None:
+    """In a column with a missing value, all numbers are floats, and the missing one is NaN."""
+    nan = float("nan")
+    doc = read_record({"pmid": 12345.0, "title": "TNF", "abstract": nan, "year": 2020.0})
+    assert (doc.id, doc.meta.pmid, doc.meta.published, len(doc.passages)) == ("12345", "12345", "2020", 1)
+    assert read_record({"pmid": nan, "title": "TNF"}).id == "train-1"
+    assert read_record({"pmid": "12345.0", "title": "TNF"}).id == "12345"
+
+
+def test_fields_are_recognized_in_any_case() -> None:
+    tally = Tally()
+    doc = read_record({"PMID": "1", "Title": "TNF", "TITLE": "IL-6", "Abstract": "BRCA1"}, tally)
+    assert (doc.id, [passage.text for passage in doc.passages]) == ("1", ["TNF", "BRCA1"])
+    assert tally.notes == {"field 'TITLE' ignored": 1}
+    assert read_record({"text": "TNF", "Text": "IL-6"}).text == "TNF"
+
+
 def test_a_list_of_texts_is_so_many_passages() -> None:
     assert [passage.text for passage in read_record({"id": "1", "text": ["One.", "", "Two."]}).passages] == [
         "One.",

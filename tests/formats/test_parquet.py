@@ -299,6 +299,14 @@ def test_without_pyarrow_the_message_names_the_extra() -> None:
     assert issubclass(MissingExtraError, lexome.LexomeError)
 
 
+def test_columns_of_a_table_are_recognized_in_any_case(tmp_path: Path) -> None:
+    table = {"PMID": [12345.0, None], "Title": ["TNF", "IL-6"], "Notes": ["a", "b"]}
+    pq.write_table(pa.table(table), tmp_path / "table.parquet")
+    docs = list(lexome.read(tmp_path / "table.parquet", tally=(tally := Tally())))
+    assert [(doc.id, doc.text) for doc in docs] == [("12345", "TNF"), ("table-2", "IL-6")]
+    assert tally.notes == {"field 'Notes' ignored": 2}
+
+
 def test_real_abstracts_come_back(real_data: Path, tmp_path: Path) -> None:
     path = next(iter(sorted((real_data / "corpus" / "abstracts").glob("*.jsonl.xz"))))
     docs = [doc for doc, _ in zip(lexome.read(path), range(3000), strict=False)]

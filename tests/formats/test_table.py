@@ -47,6 +47,11 @@ def test_columns_beside_those_of_an_article_are_ignored() -> None:
     assert tally.notes == {"column 'Notes' ignored": 1}
 
 
+def test_a_pmid_has_no_fraction() -> None:
+    (doc,) = read_text("PMID,Title\n12345.0,TNF\n", "list.csv")
+    assert (doc.id, doc.meta.pmid) == ("12345", "12345")
+
+
 def test_a_csv_of_excel_may_have_semicolons() -> None:
     docs = read_text("pmid;title;abstract\n7;A zorb;It wobbles, often, and falls.\n", "made/list.csv")
     assert plain(docs) == [("7", "A zorb\nIt wobbles, often, and falls.", ())]

@@ -49,6 +49,12 @@ def find_pmids(text: str) -> list[str]:
     return numbers if named or all(len(number) >= _MIN_PMID_DIGITS for number in numbers) else []
 
 
+def plain_pmid(text: str) -> str:
+    """A PMID without the fraction that pandas and spreadsheets write if another row has none; other text as it is."""
+    number = text.removesuffix(".0")
+    return number if number.isdecimal() else text
+
+
 def pmid_advice(pmids: Sequence[str]) -> str:
     """How to get the texts of articles, for input that has only their PMIDs."""
     url = "https://pubmed.ncbi.nlm.nih.gov/"

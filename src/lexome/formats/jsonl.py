@@ -1,14 +1,16 @@
 """JSON Lines: Lexome's own lossless form, and plain records with a text field."""
 
 import json
+import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from lexome.document import Document, lay_out
 from lexome.errors import BadDocument, DocumentError
+from lexome.formats.citation import plain_pmid
 from lexome.formats.json_file import mapping, note_unknown, parse, string, strings
 from lexome.formats.streams import Source, decode
 from lexome.formats.tally import Tally
@@ -25,8 +27,11 @@ _KINDS = {
 }  # fmt: skip
 _LABELS = ("label", "labels", "gold_label")
 _LICENSES = ("license", "licence", "lic")
+_WHOLE = frozenset((*_IDS, "year"))
 RECORD_TEXTS = frozenset(_KINDS)
 RECORD_FIELDS = RECORD_TEXTS.union(_IDS, _LABELS, _LICENSES, ("source", "year"))
+
+_FIELD_BY_LOWER_CASE = {field.lower(): field for field in RECORD_FIELDS}
 
 _DATE = re.compile(r"\d{4}(?:-\d\d(?:-\d\d)?)?")
 _OWN_FIELDS = frozenset(field.name for field in fields(Document))
@@ -100,12 +105,22 @@ def first_problem(error: "ValidationError", whole: str) -> tuple[str, str, str]:
     return first["type"], ".".join(map(str, first["loc"])) or whole, first["msg"]
 
 
-def from_record(record: dict[str, Any], name: str, tally: Tally) -> Document:
+def record_field(name: str) -> str:
+    """The field of records with this name in any case, as in tables; another name as it is."""
+    return name if name in RECORD_FIELDS else _FIELD_BY_LOWER_CASE.get(name.lower(), name)
+
+
+def from_record(record: Mapping[str, Any], name: str, tally: Tally) -> Document:
     """A document from a record of known fields; unknown fields are noted. `name` is the id of a record without one."""
+    record = _known_fields(record)
     passages = lay_out((kind, text) for key, kind in _KINDS.items() for text in _texts(record, key) if text)
     if not passages:
-        names = ", ".join(map(repr, record)) or "none"
-        raise BadDocument("no_text", f"the record has no text in one of {', '.join(_KINDS)}; its fields are {names}")
+        if empty := [key for key in _KINDS if key in record]:
+            problem = f"{' and '.join(map(repr, empty))} {'are' if len(empty) > 1 else 'is'} empty; expected text"
+        else:
+            names = ", ".join(map(repr, record)) or "none"
+            problem = f"the record has no text in one of {', '.join(_KINDS)}; its fields are {names}"
+        raise BadDocument("no_text", problem)
     note_unknown(record, RECORD_FIELDS, tally)
     year = string(record, "year")
     if year and not _DATE.fullmatch(year):
@@ -141,7 +156,25 @@ def _document(raw: bytes, name: str, encoding: str, tally: Tally) -> Document:
     return from_record(record, name, tally)
 
 
-def _texts(record: dict[str, Any], key: str) -> tuple[str, ...]:
+def _known_fields(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The record with known names, without missing values, and with whole numbers as ids.
+
+    pandas writes NaN for a missing value, and in a column with one, 12345.0 for 12345.
+    """
+    known = dict[str, Any]()
+    for key, value in record.items():
+        if isinstance(value, float) and math.isnan(value):
+            continue
+        field = record_field(key)
+        if field != key and (field in record or field in known):
+            field = key
+        if field in _WHOLE and isinstance(value, float) and value.is_integer():
+            value = int(value)
+        known[field] = plain_pmid(value) if field == "pmid" and isinstance(value, str) else value
+    return known
+
+
+def _texts(record: Mapping[str, Any], key: str) -> tuple[str, ...]:
     """The texts in a field; BadDocument for a number, which is most often a label or an id in the wrong column."""
     value = record.get(key)
     for item in value if isinstance(value, list) else [value]:
@@ -151,7 +184,7 @@ def _texts(record: dict[str, Any], key: str) -> tuple[str, ...]:
     return strings(record, key)
 
 
-def _labels(record: dict[str, Any], tally: Tally) -> tuple[str, ...]:
+def _labels(record: Mapping[str, Any], tally: Tally) -> tuple[str, ...]:
     """The labels of the first non-empty label field; other label fields, and numbers of classes, are noted."""
     filled = [key for key in _LABELS if record.get(key) not in (None, "", [])]
     for key in filled[1:]:

@@ -9,6 +9,7 @@ from typing import Literal
 
 from lexome.document import Document, lay_out, shorten
 from lexome.errors import BadDocument, FormatError
+from lexome.formats.citation import plain_pmid
 from lexome.formats.rows import TableRow, csv_rows, split_separator, tsv_rows
 from lexome.formats.streams import Source, printable_name, uncompressed_name
 from lexome.formats.tally import Tally
@@ -219,6 +220,8 @@ def _document(row: TableRow, layout: TableLayout, file: str, encoding: str, tall
     if not texts:
         column = layout.columns[layout.texts[0][0]]
         raise BadDocument("no_text", f"the column {column!r} is empty; expected text", value=column)
+    if layout.pmid is not None:
+        cells[layout.pmid] = plain_pmid(cells[layout.pmid])
     for index in layout.ignored:
         if cells[index]:
             tally.note(f"column {layout.columns[index]!r} ignored")

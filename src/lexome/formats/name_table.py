@@ -16,6 +16,7 @@ from operator import itemgetter
 
 from lexome.document import Attribute, Document, Passage, Span, shorten
 from lexome.errors import BadDocument, FormatError
+from lexome.formats.citation import plain_pmid
 from lexome.formats.concept_ids import parse_ids
 from lexome.formats.mention_table import COLUMNS
 from lexome.formats.rows import TableRow, csv_rows, split_separator, tsv_rows
@@ -262,7 +263,7 @@ def _mention(row: TableRow, cells: list[str], layout: _Layout, tally: Tally) -> 
         concepts |= dict.fromkeys(ids)
         for note in notes:
             tally.note(note)
-    pmid = values.get("pmid", "")
+    pmid = plain_pmid(values.get("pmid", ""))
     name = values.get("document") or pmid or f"{layout.file}-{row.line}"
     span = Span("T1", type, ((0, len(text)),), text, tuple(concepts))
     attributes = tuple(

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, Union, cast, get_args, get_origin, get_type_hi
 
 from lexome.document import Document, Range
 from lexome.errors import BadDocument, FormatError, MissingExtraError
-from lexome.formats.jsonl import RECORD_FIELDS, RECORD_TEXTS, from_record
+from lexome.formats.jsonl import RECORD_FIELDS, RECORD_TEXTS, from_record, record_field
 from lexome.formats.streams import BLOCK_BYTES, DISK_BYTES, Source
 from lexome.formats.tally import Tally
 
@@ -46,7 +46,7 @@ def read(source: Source, *, tally: Tally) -> Iterator[Document]:
         is_lexome = b"lexome.form" in (table.schema_arrow.metadata or {}) or {"id", "passages"} <= set(names)
         if is_lexome:
             _require_lexome_schema(table.schema_arrow, source.name)
-        elif not RECORD_TEXTS.intersection(names):
+        elif not RECORD_TEXTS.intersection(map(record_field, names)):
             raise FormatError(
                 f"{source.name}: the table has the columns {', '.join(names) or '(none)'}; expected Lexome's own, or "
                 f"one of {', '.join(sorted(RECORD_TEXTS))}. Rename the text column.",
@@ -58,9 +58,10 @@ def read(source: Source, *, tally: Tally) -> Iterator[Document]:
             (lambda batch, first: documents_of(batch)) if is_lexome else partial(_from_records, source.stem, tally)
         )
         first = 1
-        for batch in _batches(table, [name for name in names if name in known], source, tally):
+        read_names = [name for name in names if (name if is_lexome else record_field(name)) in known]
+        for batch in _batches(table, read_names, source, tally):
             for name in names:
-                if name not in known:
+                if name not in read_names:
                     tally.note(f"field {name!r} ignored", batch.num_rows)
             yield from _build(make, batch, first, source.name, tally)
             first += batch.num_rows

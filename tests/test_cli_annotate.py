@@ -319,6 +319,8 @@ def test_a_terminal_has_colors_unless_told_not_to(
         (["in", "--explain", "--out", "folder"], 2, "conflicting-options", "--explain"),
         ([TEXT, "--out", ""], 2, "empty-option", "--out"),
         ([TEXT, "--jobs", "2"], 2, "conflicting-options", "--out"),
+        ([TEXT, "--address", "head:6379"], 2, "conflicting-options", "--out"),
+        ([TEXT, "--set", "encoding=latin-1"], 2, "conflicting-options", "--set"),
         ([TEXT, "--threads", "99999"], 2, "invalid-threads", 99999),
         (["in/my notes.txt", "--set", "encoding=punycode"], 2, "unknown-encoding", "punycode"),
         (["in", "--rejects", "in"], 1, "is-a-directory", Path("in")),

@@ -108,9 +108,11 @@ def test_without_anything_to_do_there_is_no_step(model: Path, terms: Path) -> No
     [
         ({"link": False, "min_score": 0.5}, "conflicting-options", "--min-link-score"),
         ({"min_score": 1.5}, "out-of-range", 1.5),
+        ({"link": False, "terms": ("terms.tsv",)}, "conflicting-options", "--terms"),
+        ({"terms": ("terms.tsv",), "case": "match"}, "conflicting-options", "--case"),
     ],
 )
-def test_a_least_probability_of_ids_is_one_and_needs_ids(changes: dict[str, object], code: str, value: object) -> None:
+def test_options_without_effect_are_refused(changes: dict[str, object], code: str, value: object) -> None:
     with pytest.raises(UsageError) as error:
         ConceptOptions(**changes)  # type: ignore[arg-type]
     assert (error.value.code, error.value.value) == (code, value)
@@ -151,7 +153,7 @@ def test_the_terminal_shows_ids_and_why(model: Path, terms: Path) -> None:
     record = json.loads(invoke(*command, "--explain", "--json").stdout)
     assert [one["concepts"] for one in record["linked"]] == [["NCBIGene:672"], ["mesh:D001943"]]
     assert record["linked"][1]["candidates"][0]["preferred"] == "Breast Neoplasms"
-    assert "NCBIGene" not in invoke(*command, "--no-link").stdout
+    assert "NCBIGene" not in invoke(*command[:4], "--no-link", "--quiet").stdout
     assert "NCBIGene" not in invoke(*command, "--min-link-score", "1").stdout
     for wrong in (["--case", "some"], ["--find"]):
         plain = command if wrong[0] == "--case" else [*command[:4], "--quiet"]

@@ -217,6 +217,9 @@ def annotate(
     written_as = output.format or (BULK_FORMAT if output.bulk else None)
     read_options, write_options = formats.split(written_as)
     parsed = parse_inputs(_arguments(inputs), text=text and bool(inputs), lines=lines)
+    if read_options and not parsed.paths:
+        message = f"--set {next(iter(read_options))}: there is no file to read, only text, which has no options."
+        raise UsageError(message, code="conflicting-options", value="--set")
     folders = models.folders()
     concepts = dictionaries.concepts(out=output.path, link=link, abbreviations=abbreviations)
     rejects = rejection.path(output.path)
@@ -301,8 +304,8 @@ def _table_options(annotator: "Annotator", *, relations: bool) -> dict[str, Any]
 
 def _require_folder(output: _Output, bulk: BulkOptions) -> None:
     """UsageError for options that need a folder as the output."""
-    if not output.bulk and bulk != BulkOptions(address=bulk.address):
-        message = "--jobs, --engine, --part, --redo and --verify need a folder as --out."
+    if not output.bulk and bulk != BulkOptions():
+        message = "--jobs, --engine, --address, --part, --redo and --verify need a folder as --out."
         raise UsageError(message, code="conflicting-options", value="--out")
 
 

@@ -49,6 +49,12 @@ def test_a_folder_with_nothing_of_the_kind(tmp_path: Path) -> None:
         datasets.folder(tmp_path, task="ner")
 
 
+def test_documents_without_relations_teach_none(tmp_path: Path) -> None:
+    write(tmp_path, {"train/a.txt": "TP53 acts.", "train/a.ann": "T1\tGene 0 4\tTP53\n"})
+    with raises(DataSetError, code="missing-annotations", value="labels", mentions="relations"):
+        datasets.folder(tmp_path, task="relation")
+
+
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     with raises(DataSetError, code="missing-folder", value=str(tmp_path / "nowhere")):
         datasets.folder(tmp_path / "nowhere", task="ner")

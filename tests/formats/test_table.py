@@ -205,13 +205,17 @@ def test_a_row_without_text_is_refused() -> None:
         "comment\tcategory\nZorbs wobble.\tA\n",
         "pmid\tlabel\n1\tA\n",
         "text\tweight\nZorbs wobble.\t3\n",
-        "document\tpmid\tstart\tend\ttext\tconcept\n1\t1\t0\t4\tzorb\t\n",
         "Zorbs wobble.\n",
     ],
 )
 def test_unknown_columns_say_what_was_seen_what_is_known_and_what_to_do(head: str) -> None:
     with raises(FormatError, code="unknown-columns", mentions="header=yes"):
         read_text(head)
+
+
+def test_a_table_of_mentions_is_named_as_such() -> None:
+    with raises(FormatError, code="unknown-columns", mentions="lexome link"):
+        read_text("document\tpmid\tstart\tend\ttext\tconcept\n1\t1\t0\t4\tzorb\t\n")
 
 
 @pytest.mark.parametrize(

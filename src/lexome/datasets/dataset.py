@@ -569,8 +569,8 @@ def folder(
     paths = _named_paths(root, files) if files else _paths_by_name(root)
     if not paths:
         raise DataSetError(
-            f"{root}: no file or subfolder is named train, dev (validation) or test. Rename them, or name each with "
-            'files={"train": ...}.',
+            f"{root}: no file or subfolder is named train, dev (validation) or test. Rename them, as in train.csv, or in "
+            'Python name each with files={"train": ...}.',
             code="no-splits",
             value=str(root),
         )
@@ -590,6 +590,10 @@ def folder(
     return DataSet(replace(card, task=_infer_task(task, dataset)), (root,)) if isinstance(task, str) else dataset
 
 
+# What a task learns from, where it is not what its setting is called.
+_ANNOTATIONS = {"ner": "mentions", "relation": "relations", "document-relation": "relations"}
+
+
 def _infer_task(kind: str, dataset: DataSet) -> dict[str, Any]:
     """Settings of a task with the types or labels of the training documents."""
     from lexome.tasks import KINDS
@@ -602,7 +606,11 @@ def _infer_task(kind: str, dataset: DataSet) -> dict[str, Any]:
     settings = KINDS[kind].infer_settings(doc for _ in (0,) for doc in dataset.split(name))
     for key in ("types", "labels"):
         if key in settings and not settings[key]:
-            message = f"{dataset.folder}: the training documents have no {key}; the task {kind!r} needs some."
+            missing = _ANNOTATIONS.get(kind, key)
+            message = (
+                f"{dataset.folder}: the training documents have no {missing}, from which the task {kind!r} learns. "
+                "Check the kind of the task, and the files."
+            )
             raise DataSetError(message, code="missing-annotations", value=key)
     return settings
 
@@ -656,7 +664,7 @@ def _require_one_form(split: str, paths: list[Path]) -> None:
     if len(extensions) > 1 and extensions not in _COMPANIONS:
         raise DataSetError(
             f"{paths[0].parent}: {split} has the extensions {', '.join(sorted(extensions))}; expected one. Move the "
-            'others away, or name the files with files={"train": ...}.',
+            'others away, or in Python name the files with files={"train": ...}.',
             code="several-formats",
             value=split,
         )

@@ -36,8 +36,8 @@ _LAYOUTS = (
     "or id, keywords and label; of datasets, also index, pairID, sentence1, sentence2, labels, gold_label and score."
 )
 _ADVICE = (
-    "Name the columns with the options text, id and label, by name or number, and say whether the first row names "
-    "columns: on the command line, --set text=COLUMN --set id=COLUMN --set header=yes."
+    "Rename the columns, or name them with the options text, id and label, by name or number, and say whether the first "
+    "row names columns: with `lexome annotate` and `convert`, --set text=COLUMN --set id=COLUMN --set header=yes."
 )
 
 
@@ -200,10 +200,13 @@ def _position(name: str, columns: tuple[str, ...], cells: list[str]) -> int | No
 
 
 def _unknown_columns(problem: str, cells: list[str], *, value: str | None = None) -> BadDocument:
-    if _MENTION_TABLE.issubset(cell.strip().lower() for cell in cells):
-        problem = f"this is a table of mentions, without their texts; `lexome link` reads it; {problem}"
     row = ", ".join(repr(shorten(cell, 40)) for cell in cells[:20])
     message = f"{problem}; the first row is {row}. {_LAYOUTS} {_ADVICE}"
+    if value is None and _MENTION_TABLE.issubset(cell.strip().lower() for cell in cells):
+        message = (
+            "this is a table of mentions, without their texts; expected texts. Read the documents that it was made "
+            "from, or give the mentions ids with `lexome link`."
+        )
     return BadDocument("unknown_columns", message, value=value)
 
 

@@ -142,6 +142,15 @@ def test_numbers_are_correlated() -> None:
     }
 
 
+def test_whole_gold_numbers_are_similarities_if_predictions_are_not_whole() -> None:
+    gold = labeled(("0",), ("3",), ("4",))
+    assert values(compared(labeled(("0.5",), ("2",), ("4",)), gold), "labels").keys() == {
+        ("Pearson", "correlation"),
+        ("Spearman", "correlation"),
+    }
+    assert ("one label each", "accuracy") in values(compared(labeled(("0",), ("v1.2",), ("4",)), gold), "labels")
+
+
 def test_documents_without_a_number_are_noted() -> None:
     result = compared(labeled(("1.0",), (), ("2.0",)), labeled(("1.0",), ("1.5",), ("2.0",)))
     assert result.notes == ("1 documents have no predicted number, and are in no correlation",)

@@ -490,9 +490,14 @@ def label_differences(pairs: Sequence[DocumentPair], only: Collection[str] | Non
 
 
 def are_numbers(pairs: Sequence[DocumentPair]) -> bool:
-    """Whether every gold label is a number, one per document, and at least one has a decimal point: a similarity."""
-    labels = [pair.gold.labels for pair in pairs]
-    return all(len(own) == 1 and _number(own[0]) is not None for own in labels) and any("." in own[0] for own in labels)
+    """Whether labels are similarities: all of gold are numbers, one per document, and one number has a decimal point.
+
+    Gold similarities may be whole numbers, as of scales from 0 to 4; predicted ones hardly are, unlike classes.
+    """
+    if not all(len(pair.gold.labels) == 1 and _number(pair.gold.labels[0]) is not None for pair in pairs):
+        return False
+    labels = (label for pair in pairs for label in (*pair.gold.labels, *pair.predicted.labels))
+    return any("." in label and _number(label) is not None for label in labels)
 
 
 def without_number(pairs: Sequence[DocumentPair]) -> int:

@@ -25,7 +25,7 @@ from lexome import Document, Passage, Span
 from lexome.cli import app
 from lexome.errors import LexomeError
 from lexome.infer.annotation import parse_inputs
-from lexome.tasks import Classes
+from lexome.tasks import Classes, Inference
 
 TEXT = "Mutations in BRCA1 raise the risk of breast cancer; olaparib helps, aspirin less."
 FOUND = [("BRCA1", "Gene"), ("breast cancer", "Disease"), ("olaparib", "Chemical"), ("aspirin", "Chemical")]
@@ -64,6 +64,20 @@ def test_a_classifier_gives_labels_with_their_probabilities(tmp_path: Path) -> N
     head, row = done.stdout.removeprefix("\ufeff").splitlines()
     assert head == "document,pmid,label,score"
     assert row.startswith("text,,bad,0.")
+
+
+@pytest.mark.parametrize("out", ["pairs.jsonl", "folder"])
+def test_a_document_that_is_no_pair_is_rejected_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, out: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = table_model(tmp_path / "pairs", Inference(["good", "bad"]), {"good": 0, "bad": 1})
+    pair = {"sentence1": "bad bad", "sentence2": "good"}
+    lines = [{"id": "1", **pair}, {"id": "2", "text": "bad"}, {"id": "3", **pair}]
+    Path("in.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    done = annotate("--model", folder, "in.jsonl", "--out", out, *(["--jobs", "0"] if out == "folder" else []))
+    assert done.exit_code == 0, done.output
+    assert [doc.id for doc in lexome.read("folder/in.jsonl" if out == "folder" else out)] == ["1", "3"]
+    (reject,) = Path(f"{out}.rejects.jsonl").read_text().splitlines()
+    assert (json.loads(reject)["id"], json.loads(reject)["reason"]) == ("2", "not_a_pair")
 
 
 def test_a_text_is_shown_with_types_and_scores(model: Path) -> None:

@@ -54,6 +54,11 @@ def test_notes_of_the_reader_are_shown(tmp_path: Path) -> None:
     assert note == ("field 'color' ignored", 2)
 
 
+def test_a_folder_without_a_task_is_asked_for_one(tmp_path: Path) -> None:
+    result = run("datasets", tmp_path)
+    assert (result.returncode, "--task" in result.stderr) == (2, True)
+
+
 def test_an_empty_split_ends_with_one(tmp_path: Path) -> None:
     result = run("datasets", "BC2GM", "--data", columns(tmp_path, devel="\n"), "--json")
     assert result.returncode == 1

@@ -7,6 +7,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from itertools import chain, groupby
 from pathlib import Path, PurePath
 from typing import Any
@@ -316,8 +317,12 @@ def annotate(annotator: Annotator, docs: Iterable[Document], tally: Tally, selec
     answers_only = {model.kind for model in annotator.models} == {"questions"}
     before: deque[Counter[str]] = deque()
 
-    def remember() -> Iterator[Document]:
+    def accepted() -> Iterator[Document]:
         for doc in docs:
+            yield from tally.accept(partial(_require_input, doc, annotator), where=f"document {doc.id!r}", id=doc.id)
+
+    def remember() -> Iterator[Document]:
+        for doc in accepted():
             before.append(dependents(doc))
             if needed and not any(span.type in needed for span in doc.spans):
                 tally.note("document without mentions to relate: no model that finds them is loaded")
@@ -338,6 +343,12 @@ def annotate(annotator: Annotator, docs: Iterable[Document], tally: Tally, selec
         yield doc
     for note, count in (sum((task.notes for task in tasks), Counter()) - noted).items():
         tally.note(note, count)
+
+
+def _require_input(doc: Document, annotator: Annotator) -> Document:
+    for model in annotator.models:
+        model.task.require_input(doc)
+    return doc
 
 
 def predictable_types(annotator: Annotator, selection: Selection) -> frozenset[str]:

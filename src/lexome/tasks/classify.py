@@ -165,6 +165,10 @@ class Inference(Classes):
         """The labels of the documents."""
         return {"kind": cls.kind, "labels": sorted({label for doc in docs for label in doc.labels})}
 
+    def require_input(self, doc: Document) -> None:
+        """BadDocument unless the document is a pair."""
+        require_pair(doc)
+
     def encode(self, doc: Document, tokenizer: Tokenizer, frame: Frame, *, with_targets: bool) -> list[Example]:
         """One example, or several for a pair that is too long for one."""
         targets = label_target(doc, self.labels) if with_targets else None
@@ -191,6 +195,10 @@ class Similarity(Task):
         require_overlap(overlap)
         self.low, self.high, self.overlap = low, high, overlap
         self.notes = Counter()
+
+    def require_input(self, doc: Document) -> None:
+        """BadDocument unless the document is a pair."""
+        require_pair(doc)
 
     def encode(self, doc: Document, tokenizer: Tokenizer, frame: Frame, *, with_targets: bool) -> list[Example]:
         """One example, or several for a pair that is too long for one."""
@@ -266,15 +274,21 @@ def text_examples(
     ]
 
 
+def require_pair(doc: Document) -> None:
+    """BadDocument unless the document has two passages."""
+    if len(doc.passages) != 2:
+        raise BadDocument(
+            "not_a_pair",
+            f"document {shorten(doc.id)!r} has {len(doc.passages)} passages; expected two, the texts of a pair, such as "
+            "sentence1 and sentence2 in a table or in JSON Lines.",
+        )
+
+
 def pair_examples(
     doc: Document, tokenizer: Tokenizer, frame: Frame, *, overlap: int, targets: NDArray[Any] | None
 ) -> list[Example]:
     """An example for each pair of windows of a document's two passages."""
-    if len(doc.passages) != 2:
-        raise BadDocument(
-            "not_a_pair",
-            f"document {shorten(doc.id)!r} has {len(doc.passages)} passages; expected two, the texts of a pair.",
-        )
+    require_pair(doc)
     first, second = (tokenize((passage,), tokenizer) for passage in doc.passages)
     return [
         pair_example(first.part(*left), second.part(*right), frame, targets=targets)

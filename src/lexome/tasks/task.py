@@ -248,6 +248,10 @@ class Task(ABC):
         """The forms of questions that it answers; empty for tasks that answer none."""
         return ()
 
+    def require_input(self, doc: Document) -> None:
+        """BadDocument if the task cannot be applied to the document."""
+        return
+
     def answers_any(self, docs: Iterable[Document]) -> bool:
         """Whether one of the documents has something to predict: for readers, a question of their form."""
         return True

@@ -64,6 +64,20 @@ def test_a_word_in_the_query_that_means_nothing_is_said(client: httpx.Client) ->
     assert (answer.status_code, "'min-score'" in answer.json()["error"]) == (422, True)
 
 
+@pytest.mark.parametrize("path", ["/annotate?types=Gene&types=Disease", "/publications/export/pubtator?pmids=1&pmids=2"])
+def test_a_query_parameter_is_given_once(client: httpx.Client, path: str) -> None:
+    answer = client.post(path, json={"text": TEXT}) if path[1] == "a" else client.get(path)
+    assert (answer.status_code, "2 times" in answer.json()["error"]) == (422, True)
+
+
+def test_plain_records_are_sent_as_lines(client: httpx.Client) -> None:
+    record = {"id": "1", "text": TEXT}
+    refused = client.post("/annotate", json={"documents": [record]})
+    assert (refused.status_code, "from=jsonl" in refused.json()["error"]) == (422, True)
+    [doc] = client.post("/annotate?from=jsonl", json=record).json()["documents"]
+    assert doc["id"] == "1"
+
+
 def test_extra_types_are_found_only_by_name(serving: Serving, tmp_path: Path) -> None:
     words = {**WORDS, "mice": ("B-Species", 6.0)}
     types = ("Gene", "Disease", "Chemical", "Species")
@@ -239,6 +253,22 @@ def test_a_list_question_is_answered_by_a_reader_of_factoids_and_yes_or_no_is_no
     assert listed.json()["answers"][0]["text"] == "olaparib breast cancer"
     answer = full_client.post("/ask", json={**body, "type": "yesno"})
     assert (answer.status_code, "yesno" in answer.json()["error"]) == (404, True)
+
+
+def test_a_question_to_a_text_is_refused_as_one_to_an_index_is(full_client: httpx.Client) -> None:
+    text = "olaparib breast cancer"
+    answer = full_client.post("/ask", json={"text": text, "question": "Does olaparib help?"}).json()
+    assert (answer["answers"], "yes/no" in answer["note"]) == ([], True)
+    german = {"text": text, "question": "Welche Gene sind das und was ist der Grund?"}
+    assert full_client.post("/ask", json=german).status_code == 422
+
+
+def test_answers_to_a_text_do_not_overlap(full_client: httpx.Client) -> None:
+    body = {"text": "olaparib breast cancer good olaparib cancer", "question": "which?"}
+    answers = full_client.post("/ask", json=body).json()["answers"]
+    places = [place for answer in answers for place in range(answer["start"], answer["end"])]
+    assert len(answers) > 1
+    assert len(places) == len(set(places))
 
 
 @pytest.mark.parametrize("path", ["/classify", "/ask"])

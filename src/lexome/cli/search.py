@@ -134,8 +134,8 @@ def index(
     """Index documents for `lexome search` and `lexome ask`.
 
     The last argument is the folder of the index. Rerunning the command reads new and changed files, removes the
-    documents of deleted files, and keeps all others; an interrupted run resumes. Index annotated documents to search by
-    concept and type.
+    documents of files that are deleted or no longer given, and keeps all others; an interrupted run resumes. Index
+    annotated documents to search by concept and type.
     """
     from lexome.search.build import index as run
 

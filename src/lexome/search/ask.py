@@ -6,7 +6,7 @@ question.
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -325,6 +325,11 @@ def _check_question(question: str, passages: int, form: str | None) -> None:
     if form is not None and form not in get_args(Form):
         message = f"form is {form!r}; expected one of {', '.join(get_args(Form))}."
         raise UsageError(message, code="invalid-choice", value=form)
+    require_english(question)
+
+
+def require_english(question: str) -> None:
+    """UsageError if a question is in another language, which the readers were not trained on."""
     if (language := other_language(question)) is not None:
         message = (
             f"the question seems to be in {language}; questions have to be in English. "
@@ -352,14 +357,19 @@ def _read(reader: Model, question: str, form: Form, hits: Sequence[Hit]) -> tupl
     """
     doc = ask_of(Question("question", question, form), (hit.text for hit in hits))
     ((answered, answerable),) = read_questions(reader, [doc])
+    return [_locate(answer, doc, hits) for answer in without_overlaps(answered.answers)], answerable
+
+
+def without_overlaps(answers: Iterable[Answer]) -> list[Answer]:
+    """The answers, most probable first, without those that overlap one before them."""
     kept: list[Answer] = []
-    for answer in answered.answers:
+    for answer in answers:
         start = answer.start
         if start is None or not any(
             start < (one.start or 0) + len(one.text) and (one.start or 0) < start + len(answer.text) for one in kept
         ):
             kept.append(answer)
-    return [_locate(answer, doc, hits) for answer in kept], answerable
+    return kept
 
 
 def _locate(answer: Answer, doc: Document, hits: Sequence[Hit]) -> FoundAnswer:

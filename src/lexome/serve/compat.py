@@ -12,7 +12,7 @@ from lexome.document import Document, Span
 from lexome.formats.bioc import record_of
 from lexome.serve import schemas
 from lexome.serve.limits import RequestError
-from lexome.serve.payloads import check_limits, parse_json, read_body, write_format
+from lexome.serve.payloads import check_limits, parse_json, read_body, require_single_values, write_format
 from lexome.serve.routes import service_of
 from lexome.serve.schemas import error_responses
 from lexome.serve.service import Service
@@ -166,6 +166,7 @@ async def publications(
 
     The header Lexome-Unknown lists them. If all are unknown, the status is 404.
     """
+    require_single_values(request)
     service = service_of(request)
     names = _parse_ids(pmids, service)
     known = [name for name in names if name in service.library]

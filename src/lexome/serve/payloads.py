@@ -22,6 +22,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from lexome.document import Document, shorten
+from lexome.errors import UsageError
 from lexome.formats import BY_NAME, Tally, detect, detect_by_content, get_format, option_parameters
 from lexome.formats.jsonl import first_problem, to_json
 from lexome.formats.mention_table import Table
@@ -70,6 +71,18 @@ class Saved(Given):
 
     concepts: Any = None
     notes: Any = None
+
+
+def require_single_values(request: Request) -> None:
+    """UsageError for a query parameter that is given twice, of which only the last would have an effect."""
+    query = request.query_params
+    for name in query:
+        if (count := len(query.getlist(name))) > 1:
+            message = (
+                f"the query parameter {name[:60]!r} is given {count} times; expected once, with several values separated "
+                "by commas."
+            )
+            raise UsageError(message, code="repeated-parameter", value=name)
 
 
 async def read_body(request: Request, limits: Limits) -> bytes:
@@ -210,7 +223,8 @@ def parse_json(body: bytes, model: type[BodyModel]) -> BodyModel:
             raise RequestError(422, f"the body has {error.error_count():,} unknown fields. Remove them.") from None
         kind, field, problem = first_problem(error, "the body")
         status = 400 if kind == "json_invalid" else 422
-        raise RequestError(status, f"{field[:200]}: {problem}. /openapi.json describes this path.") from None
+        hint = " For plain records of id and text, send JSON Lines, with from=jsonl." if field[:10] == "documents." else ""
+        raise RequestError(status, f"{field[:200]}: {problem}. /openapi.json describes this path.{hint}") from None
 
 
 @cache

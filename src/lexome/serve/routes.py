@@ -14,7 +14,7 @@ from lexome.errors import UsageError
 from lexome.formats import Tally
 from lexome.formats.mention_table import Table
 from lexome.infer.annotation import describe_concerns
-from lexome.search.ask import AskResult, hedge
+from lexome.search.ask import AskResult, form_of, hedge, require_english, without_overlaps
 from lexome.search.ask import ask as answer_from_index
 from lexome.search.engine import Filters, Index, Method, SearchResult, parse_years
 from lexome.serve import schemas
@@ -32,6 +32,7 @@ from lexome.serve.payloads import (
     parse_json,
     read_body,
     reading_notes,
+    require_single_values,
     takes_process,
 )
 from lexome.serve.queue import text_length
@@ -116,6 +117,7 @@ async def annotate(
     # A misspelled min-score would otherwise have no effect, without notice.
     if unknown := sorted(set(request.query_params) - set(_ANNOTATE_QUERY)):
         raise UsageError(f"unknown query parameter {unknown[0][:60]!r}; expected {', '.join(_ANNOTATE_QUERY)}.")
+    require_single_values(request)
     if to not in output_formats():
         raise UsageError(f"to={to[:60]!r} is not an output format; expected one of {', '.join(output_formats())}.")
     body = await read_body(request, service.limits)
@@ -193,20 +195,26 @@ async def classify(request: Request) -> Response:
     "/ask", response_model=schemas.Answers, responses=error_responses(404, *_ERRORS), openapi_extra=schemas.body(Asked)
 )
 async def ask(request: Request) -> Response:
-    """Answer a question from a text or documents, if a question-answering model is loaded."""
+    """Answer a question from a text or documents, if a question-answering model is loaded.
+
+    Of answers that overlap, the most probable one. A question whose first words ask for yes or no is answered only by a
+    model for such questions.
+    """
     service = service_of(request)
     _require_models(service, "questions", "answers questions")
     body = await read_body(request, service.limits)
+    forms = [form for model in service.models("questions") for form in model.task.forms]
 
     def parse() -> list[Document]:
         """The documents with the question in place of those they have."""
         asked = parse_json(body, Asked)
-        forms = [form for model in service.models("questions") for form in model.task.forms]
+        require_english(asked.question)
         if asked.type is not None and asked.type not in forms:
             found = " and ".join(dict.fromkeys(forms))
             message = f"no model that answers {asked.type} questions is loaded, only for {found}. Add one with --model."
             raise RequestError(404, message)
-        question = Question("question", asked.question, asked.type)
+        inferred = "yesno" if form_of(asked.question) == "yesno" else None
+        question = Question("question", asked.question, asked.type or inferred)
         docs = documents_of(asked, service.annotator.document)
         return check_limits((replace(doc, questions=(question,)) for doc in docs), service.limits)
 
@@ -222,13 +230,15 @@ async def ask(request: Request) -> Response:
             }
             for doc in docs
             for question in doc.questions
-            for answer in question.answers
+            for answer in without_overlaps(question.answers)
         ]
         readers = [model.name for model in service.models("questions")]
         reader = readers[0] if len(readers) == 1 else "the reader"
         scores = [answer.score or 0.0 for doc in docs for question in doc.questions for answer in question.answers]
         note = hedge(reader, max(scores, default=0.0))
-        if not answers:
+        if any(question.type == "yesno" for doc in docs for question in doc.questions) and "yesno" not in forms:
+            note = f"{reader} answers no yes/no questions. Ask for a name, a number or a phrase."
+        elif not answers:
             note = f"{reader} does not know: nothing in the text is a probable enough answer."
         return JSONResponse({"answers": answers, "note": note})
 

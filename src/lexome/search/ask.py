@@ -333,7 +333,7 @@ def require_english(question: str) -> None:
     if (language := other_language(question)) is not None:
         message = (
             f"the question seems to be in {language}; questions have to be in English. "
-            "Translate it, or look for its words with `lexome search`."
+            "Translate it; `lexome search` looks for its words."
         )
         raise UsageError(message, code="other-language", value=language)
 

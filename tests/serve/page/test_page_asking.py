@@ -31,6 +31,17 @@ def test_a_question_is_answered_from_the_text(full_page: Any) -> None:
     assert not any(one.startswith(("olaparib", "breast")) for one in answers[1:])
 
 
+def test_a_question_that_no_model_answers_is_explained(full_page: Any) -> None:
+    full_page.fill("#question", "Is olaparib good?")
+    full_page.keyboard.press("Enter")
+    full_page.locator("#answers li", has_text="yes/no").wait_for()
+    full_page.fill("#question", "Welche Gene sind das und was ist der Grund?")
+    full_page.keyboard.press("Enter")
+    full_page.locator("#error", has_text="Translate it.").wait_for()
+    shown = full_page.locator("#error").inner_text()
+    assert ("cannot be answered" in shown, "format" in shown) == (True, False)
+
+
 def relations_of(page: Any) -> list[list[str]]:
     """Who, relation and whom of each row."""
     found: list[list[str]] = page.locator("table.who tbody tr").evaluate_all(

@@ -34,7 +34,8 @@ export function questionForm({ ask, complain }) {
     } catch (error) {
       if (latest !== current) return;
       byId("answers").replaceChildren();
-      complain(Object.assign(error, { otherForm: true }));
+      const head = error.status === 422 ? "This cannot be answered." : error.head;
+      complain(Object.assign(error, { head, otherForm: true }));
     } finally {
       stop();
     }

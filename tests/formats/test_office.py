@@ -54,8 +54,16 @@ def test_a_pdf_has_title_headings_and_paragraphs(tmp_path: Path, compress: bool)
 
 def test_a_pdf_without_text_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "a.pdf").write_bytes(make_pdf([[]]))
-    with raises(lexome.errors.BadDocument, code="no_text"):
+    with raises(lexome.errors.BadDocument, code="no_text", mentions="OCR"):
         list(lexome.read(tmp_path / "a.pdf"))
+
+
+def test_characters_are_recognized_in_pdfs_only(tmp_path: Path) -> None:
+    docx = pytest.importorskip("docx")
+    docx.Document().save(tmp_path / "a.docx")
+    with pytest.raises(lexome.errors.BadDocument) as error:
+        list(lexome.read(tmp_path / "a.docx"))
+    assert (error.value.code, "OCR" in str(error.value)) == ("no_text", False)
 
 
 def test_a_page_as_large_as_a_country_is_read(tmp_path: Path) -> None:

@@ -36,8 +36,8 @@ _LAYOUTS = (
     "or id, keywords and label; of datasets, also index, pairID, sentence1, sentence2, labels, gold_label and score."
 )
 _ADVICE = (
-    "Rename the columns, or name them with the options text, id and label, by name or number, and say whether the first "
-    "row names columns: with `lexome annotate` and `convert`, --set text=COLUMN --set id=COLUMN --set header=yes."
+    "Rename the columns; or name them with the options text, id and label, by name or number, and say whether the first "
+    "row names columns, in `lexome annotate` and `convert`: --set text=COLUMN --set id=COLUMN --set header=yes."
 )
 
 
@@ -205,7 +205,7 @@ def _unknown_columns(problem: str, cells: list[str], *, value: str | None = None
     if value is None and _MENTION_TABLE.issubset(cell.strip().lower() for cell in cells):
         message = (
             "this is a table of mentions, without their texts; expected texts. Read the documents that it was made "
-            "from, or give the mentions ids with `lexome link`."
+            "from; `lexome link` gives ids to the mentions."
         )
     return BadDocument("unknown_columns", message, value=value)
 

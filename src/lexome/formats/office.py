@@ -29,6 +29,9 @@ Block = tuple[str, int, str]
 """Kind, level of a heading, and text."""
 
 
+_PDF = "a PDF"
+
+
 def document_of(source: Source, blocks: Iterable[Block], what: str, tally: Tally) -> Iterator[Document]:
     """The document of a file's blocks; rejected if they have no text.
 
@@ -40,11 +43,8 @@ def document_of(source: Source, blocks: Iterable[Block], what: str, tally: Tally
 
 def _document(name: str, parts: list[tuple[str, str, tuple[str, ...]]], what: str, tally: Tally) -> Document:
     if not parts:
-        raise BadDocument(
-            "no_text",
-            f"there is no text in the {what}; its pages may be images. Recognize its characters (OCR) first.",
-            value=name,
-        )
+        remedy = "its pages may be images. Recognize its characters (OCR) first." if what == _PDF else "expected text."
+        raise BadDocument("no_text", f"there is no text in this file, {what}; {remedy}", value=name)
     tally.note(f"text extracted from {what}: offsets count the extracted text")
     return Document(name, lay_out(parts))
 
@@ -171,7 +171,7 @@ def read_pdf(source: Source, *, tally: Tally) -> Iterator[Document]:
     rejected.
     """
     blocks = ((kind, level, text) for _, kind, level, text in extract(source, "pdf", tally))
-    yield from document_of(source, blocks, "a PDF", tally)
+    yield from document_of(source, blocks, _PDF, tally)
 
 
 # Excel workbooks: labeled texts in, tables of mentions, relations or labels out

@@ -125,6 +125,18 @@ def test_what_is_no_text_and_no_document_is_refused(annotator: Annotator, given:
             call(given)
 
 
+def test_only_annotated_documents_are_explained(annotator: Annotator) -> None:
+    for call in (annotator.explain_concepts, annotator.explain_relations):
+        with raises(UsageError, code="not-a-document", value="w1 w2"):
+            call("w1 w2")  # type: ignore[operator]  # which is what is tested
+
+
+def test_a_missing_value_of_pandas_is_named(annotator: Annotator) -> None:
+    with pytest.raises(UsageError, match="NaN") as error:
+        list(annotator.annotate(["w1 w2", float("nan")]))
+    assert "dropna" in str(error.value)
+
+
 def test_a_model_without_a_task_is_refused(exported: Path) -> None:
     with raises(CheckpointError, code="missing-task", value="masked"):
         Annotator.open(exported)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from importlib import resources
 from itertools import chain, islice
-from math import exp, log
+from math import exp, isnan, log
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, overload
 
@@ -616,6 +616,7 @@ class Annotator:
         relation_types: Collection[str] | None = None,
     ) -> list[RelationExplanation]:
         """Why an annotated document has its relations: evidence, other labels, and pairs that are almost related."""
+        _require_document(doc)
         return self.explain_selected_relations(doc, self.select(min_score=min_score, relation_types=relation_types))
 
     def explain_selected_relations(self, doc: Document, selection: Selection) -> list[RelationExplanation]:
@@ -625,6 +626,7 @@ class Annotator:
 
     def explain_concepts(self, doc: Document) -> "dict[str, Explanation]":
         """Why the mentions of an annotated document have their ids, with other candidates, by span id."""
+        _require_document(doc)
         return self.concepts.explain(doc) if self.concepts is not None else {}
 
     def _in_order(
@@ -745,7 +747,15 @@ def _is_table(item: object) -> bool:
     return hasattr(item, "columns") and hasattr(item, "shape")
 
 
+def _require_document(item: object) -> None:
+    if not isinstance(item, Document):
+        message = f"{_describe(item)}; expected an annotated document. Annotate the text first: annotator(text)."
+        raise UsageError(message, code="not-a-document", value=item)
+
+
 def _describe(item: object) -> str:
+    if isinstance(item, float) and isnan(item):
+        return "NaN, a missing value"
     names = {str: "a text", Document: "one document", bytes: "a bytes object", type(None): "None"}
     if isinstance(item, PurePath):
         return f"the path {item}"
@@ -753,6 +763,8 @@ def _describe(item: object) -> str:
 
 
 def _hint(item: object) -> str:
+    if isinstance(item, float) and isnan(item):
+        return 'Leave out missing values, as with table["text"].dropna().'
     if isinstance(item, bytes):
         return 'Decode it first: it.decode("utf-8").'
     if isinstance(item, PurePath):

@@ -352,6 +352,8 @@ class FinetuneRecipe(Recipe):
             )
         if len(set(self.seeds)) < len(self.seeds) or min(self.seeds) < 0:
             raise invalid("seeds", f"seeds is {list(self.seeds)}; expected a list of distinct integers from 0")
+        if self.method != "lora" and self.lora != LoraTable():
+            raise invalid("lora", f'[lora] needs method = "lora"; the method is "{self.method}"')
         if self.data.folder is not None and "kind" not in self.task:
             raise invalid("task.kind", 'a folder needs a [task] table with its kind, such as kind = "ner"')
         return self

@@ -58,6 +58,7 @@ def test_there_are_shipped_recipes() -> None:
 @pytest.mark.parametrize(
     ("keys", "key"),
     [
+        ({"lora": {"rank": 4}}, "lora"),
         ({"steps": 5, "grid": {"epochs": [1, 2]}}, "grid.epochs"),
         ({"grid": {"batch": [8, 16]}}, "grid.batch"),
         ({"grid": {"lr": [1e-5, 1e-5]}}, "grid.lr"),

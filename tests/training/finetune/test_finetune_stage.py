@@ -352,6 +352,15 @@ def test_a_model_with_other_labels_is_refused_unless_its_head_is_to_be_new(
     assert facts_of(tmp_path / "third")["seed0"]["start"]["new_head"]
 
 
+def test_a_head_of_another_kind_is_left_out(start: Path, data: Path, tmp_path: Path) -> None:
+    first = done(recipe_of(start, data, tmp_path / "first", {"kind": "ner", "types": ["Gene"]}, epochs=1))
+    assert first.model is not None
+    docs = class_documents(several=False, count=12)
+    classes = write_splits(tmp_path / "data", train=docs, dev=docs)
+    done(recipe_of(first.model, classes, tmp_path / "second", CLASSES, epochs=1))
+    assert facts_of(tmp_path / "second")["seed0"]["start"]["new_head"]
+
+
 @pytest.mark.parametrize(
     ("task", "keys", "code", "value"),
     [

@@ -157,6 +157,8 @@ def test_a_table_of_very_many_types_is_refused(tmp_path: Path) -> None:
         ("a.tsv", "PK\x03\x04", "not-text"),
         ("a.tsv", "L:1\tx\nL 2\tred\n", "no-terms"),
         ("a.obo", OBO[:-30], "truncated"),
+        ("a.jsonl", '{"id": "L:1", "text": "red dye"}\n', "not-a-dictionary"),
+        ("a.owl", '<?xml version="1.0"?>\n<rdf:RDF>\n', "not-a-dictionary"),
     ],
 )
 def test_a_file_that_is_no_dictionary_is_refused(tmp_path: Path, name: str, text: str, code: str) -> None:

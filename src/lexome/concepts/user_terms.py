@@ -142,6 +142,10 @@ def _read(path: Path, type: str | None, tally: Tally, dropped: Counter[str]) -> 
     return _table_terms(path, type, tally, dropped)
 
 
+# Each line would be taken as a name. A name may begin with a bracket, as [18F]FDG does.
+_MARKUP = (b"{", b"[{", b"<?xml", b"<!DOCTYPE", b"<rdf", b"@prefix")
+
+
 def _table_terms(path: Path, type: str | None, tally: Tally, dropped: Counter[str]) -> Iterator[Term]:
     """The terms of a table; `dropped` counts rows that are no terms, and missing types.
 
@@ -150,6 +154,9 @@ def _table_terms(path: Path, type: str | None, tally: Tally, dropped: Counter[st
     problems: list[FormatError] = []
     tables = 0
     for source in open_sources(path, tally):
+        if source.head().lstrip(b"\xef\xbb\xbf \t\r\n").startswith(_MARKUP):
+            message = f"{path}: JSON, XML or RDF; expected a table of ids and names, or an OBO file. Convert it to one."
+            raise FormatError(message, code="not-a-dictionary", value=path)
         for table in open_tables(source, tally):
             sample, rows = peek(table.rows)
             try:

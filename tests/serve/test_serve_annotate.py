@@ -70,6 +70,15 @@ def test_a_query_parameter_is_given_once(client: httpx.Client, path: str) -> Non
     assert (answer.status_code, "2 times" in answer.json()["error"]) == (422, True)
 
 
+def test_a_form_is_not_annotated_as_text(client: httpx.Client) -> None:
+    for form in ({"files": {"file": ("a.txt", TEXT.encode())}}, {"data": {"text": TEXT}}):
+        answer = client.post("/annotate", **form)  # type: ignore[arg-type]
+        assert (answer.status_code, "--data-binary" in answer.json()["error"]) == (415, True)
+    # curl -d calls any body a form.
+    sent = {"content": TEXT, "headers": {"content-type": "application/x-www-form-urlencoded"}}
+    assert mentions(client.post("/annotate", **sent)) == FOUND  # type: ignore[arg-type]
+
+
 def test_plain_records_are_sent_as_lines(client: httpx.Client) -> None:
     record = {"id": "1", "text": TEXT}
     refused = client.post("/annotate", json={"documents": [record]})

@@ -44,7 +44,8 @@ _COMPRESSED_BYTES = (b"\x1f\x8b", b"PK\x03\x04", b"\xfd7zXZ\x00", b"\x28\xb5\x2f
 # Read in a process of their own, under limits of memory and time; zip files, but for PDF, with these members.
 OFFICE_FORMATS = {"pdf": b"%PDF-", "docx": b"word/document.xml", "xlsx": b"xl/workbook.xml"}
 # Content types that curl and others send by default.
-_DEFAULT_TYPES = ("", "application/x-www-form-urlencoded", "application/octet-stream")
+_FORM = "application/x-www-form-urlencoded"
+_DEFAULT_TYPES = ("", _FORM, "application/octet-stream")
 # A body may have millions of errors, and pydantic's description of each takes a kilobyte.
 MAX_ERRORS = 1000
 # Notes on reading a body: a file has as many as it has unknown columns, and proxies limit headers to some kB.
@@ -130,6 +131,13 @@ def parse_documents(
     `tally` counts what reading drops or changes.
     """
     content_type = content_type.partition(";")[0].strip().lower()
+    if content_type == "multipart/form-data" or (content_type == _FORM and body.startswith(b"text=")):
+        # Its field names would be annotated as text.
+        raise RequestError(
+            415,
+            "the body is a form; expected the text or file itself, or JSON. Send a file as the body, as by curl "
+            '--data-binary @FILE, and a text as {"text": "..."}.',
+        )
     # A response of ours that was saved and is sent again.
     saved = body.startswith(b'{"documents":[')
     is_json = content_type == "application/json" or (content_type in _DEFAULT_TYPES and body.lstrip()[:1] == b"{")

@@ -67,7 +67,9 @@ def test_a_classifier_gives_labels_with_their_probabilities(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("out", ["pairs.jsonl", "folder"])
-def test_a_document_that_is_no_pair_is_rejected_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, out: str) -> None:
+def test_a_document_that_is_no_pair_is_rejected_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, out: str
+) -> None:
     monkeypatch.chdir(tmp_path)
     folder = table_model(tmp_path / "pairs", Inference(["good", "bad"]), {"good": 0, "bad": 1})
     pair = {"sentence1": "bad bad", "sentence2": "good"}

@@ -64,7 +64,9 @@ def test_a_word_in_the_query_that_means_nothing_is_said(client: httpx.Client) ->
     assert (answer.status_code, "'min-score'" in answer.json()["error"]) == (422, True)
 
 
-@pytest.mark.parametrize("path", ["/annotate?types=Gene&types=Disease", "/publications/export/pubtator?pmids=1&pmids=2"])
+@pytest.mark.parametrize(
+    "path", ["/annotate?types=Gene&types=Disease", "/publications/export/pubtator?pmids=1&pmids=2"]
+)
 def test_a_query_parameter_is_given_once(client: httpx.Client, path: str) -> None:
     answer = client.post(path, json={"text": TEXT}) if path[1] == "a" else client.get(path)
     assert (answer.status_code, "2 times" in answer.json()["error"]) == (422, True)

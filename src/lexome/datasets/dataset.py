@@ -569,8 +569,8 @@ def folder(
     paths = _named_paths(root, files) if files else _paths_by_name(root)
     if not paths:
         raise DataSetError(
-            f"{root}: no file or subfolder is named train, dev (validation) or test. Rename them, as in train.csv, or in "
-            'Python name each with files={"train": ...}.',
+            f"{root}: no file or subfolder is named train, dev (validation) or test. Rename them, as in train.csv, or "
+            'in Python name each with files={"train": ...}.',
             code="no-splits",
             value=str(root),
         )

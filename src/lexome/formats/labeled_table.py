@@ -36,8 +36,8 @@ _LAYOUTS = (
     "or id, keywords and label; of datasets, also index, pairID, sentence1, sentence2, labels, gold_label and score."
 )
 _ADVICE = (
-    "Rename the columns; or name them with the options text, id and label, by name or number, and say whether the first "
-    "row names columns, in `lexome annotate` and `convert`: --set text=COLUMN --set id=COLUMN --set header=yes."
+    "Rename the columns; or name them with the options text, id and label, by name or number, and say whether the "
+    "first row names columns, in `lexome annotate` and `convert`: --set text=COLUMN --set id=COLUMN --set header=yes."
 )
 
 

@@ -83,7 +83,9 @@ def pdf(path: str) -> Iterator[list[Any]]:
         document = pypdfium2.PdfDocument(path)
         pages = len(document)
     except pypdfium2.PdfiumError as error:
-        reason = "it is encrypted; remove its password" if "assword" in str(error) else f"damaged ({str(error).rstrip('.')})"
+        reason = (
+            "it is encrypted; remove its password" if "assword" in str(error) else f"damaged ({str(error).rstrip('.')})"
+        )
         raise Refused(reason) from None
     if pages > MAX_PAGES:
         raise Refused(f"it claims {pages:,} pages; at most {MAX_PAGES:,} are read")

@@ -80,8 +80,8 @@ def require_single_values(request: Request) -> None:
     for name in query:
         if (count := len(query.getlist(name))) > 1:
             message = (
-                f"the query parameter {name[:60]!r} is given {count} times; expected once, with several values separated "
-                "by commas."
+                f"the query parameter {name[:60]!r} is given {count} times; expected once, with several values "
+                "separated by commas."
             )
             raise UsageError(message, code="repeated-parameter", value=name)
 

@@ -279,8 +279,8 @@ def require_pair(doc: Document) -> None:
     if len(doc.passages) != 2:
         raise BadDocument(
             "not_a_pair",
-            f"document {shorten(doc.id)!r} has {len(doc.passages)} passages; expected two, the texts of a pair, such as "
-            "sentence1 and sentence2 in a table or in JSON Lines.",
+            f"document {shorten(doc.id)!r} has {len(doc.passages)} passages; expected two, the texts of a pair, such "
+            "as sentence1 and sentence2 in a table or in JSON Lines.",
         )
 
 

@@ -655,8 +655,8 @@ class TaskData:
         some_labels = ", ".join(self.task.labels[:6])
         if not splits[TRAIN].examples:
             raise UsageError(
-                f"no training example has one of the labels {some_labels}. Compare the kind of [task], and its types or "
-                "labels, with the annotations of the documents.",
+                f"no training example has one of the labels {some_labels}. Compare the kind of [task], and its types "
+                "or labels, with the annotations of the documents.",
                 code="no-labels",
                 value=TRAIN,
             )

@@ -560,7 +560,9 @@ def _with_head(stored: StoredCheckpoint, task: Task, head: HeadSettings, *, new_
             code="label-mismatch",
             value=labels,
         )
-    if labels is None and any(head_labels(stored.folder, kind) is not None for kind in CLASS_SUFFIXES if kind != task.head):
+    if labels is None and any(
+        head_labels(stored.folder, kind) is not None for kind in CLASS_SUFFIXES if kind != task.head
+    ):
         # Heads of different kinds have weights of the same names.
         return _replace_head(stored, task, head)
     hidden = head.hidden if labels is None else None

@@ -47,6 +47,15 @@ def test_columns_beside_those_of_an_article_are_ignored() -> None:
     assert tally.notes == {"column 'Notes' ignored": 1}
 
 
+@pytest.mark.parametrize(
+    ("head", "kinds"),
+    [("Pubmed Id,Article Title,Abstract Note", ["title", "abstract"]), ("Pubmed Id,Title,Article Title", ["title"])],
+)
+def test_columns_of_reference_managers_are_recognized(head: str, kinds: list[str]) -> None:
+    (doc,) = read_text(f"{head}\n12,TNF in sepsis,IL-6 too\n", "list.csv")
+    assert (doc.id, doc.meta.pmid, [passage.kind for passage in doc.passages]) == ("12", "12", kinds)
+
+
 def test_a_pmid_has_no_fraction() -> None:
     (doc,) = read_text("PMID,Title\n12345.0,TNF\n", "list.csv")
     assert (doc.id, doc.meta.pmid) == ("12345", "12345")

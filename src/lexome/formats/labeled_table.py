@@ -1,7 +1,7 @@
 """Labeled tables, as in BLUE, BioBERT and LitCovid: one document per row."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain
@@ -21,6 +21,8 @@ _TEXTS = {
     "title": "title", "abstract": "abstract", "text": "paragraph",
     "sentence": "sentence", "sentence1": "sentence", "sentence2": "sentence",
 }  # fmt: skip
+# The same columns in exports of Zotero and Web of Science.
+_ALSO_CALLED = {"abstract note": "abstract", "article title": "title", "pubmed id": "pmid"}
 _LABELS = ("label", "labels", "gold_label", "score")
 # Columns of MedSTS and BIOSSES, and LitCovid's topics, which repeat its label.
 _IGNORED = frozenset({"genre", "filename", "year", "old_index", "source1", "source2"}) | {
@@ -140,7 +142,7 @@ def read_rows(
 def _layout(cells: list[str], named: tuple[str, str, str], header: str) -> tuple[TableLayout, bool]:
     """The layout, and whether the first row is a header."""
     by_name = any(name and not name.isdecimal() for name in named)
-    lowered = [cell.strip().lower() for cell in cells]
+    lowered = _usual_names(cells)
     known = _are_articles(lowered) or all(name in _KNOWN for name in lowered)
     has_header = by_name or known if header == "auto" else header == "yes"
     if any(named) or has_header:
@@ -150,6 +152,12 @@ def _layout(cells: list[str], named: tuple[str, str, str], header: str) -> tuple
     if len(cells) == 9 and cells[1] == "CHEMICAL":
         return _CHEMPROT_PAIRS, False
     raise _unknown_columns("the columns are unknown", cells)
+
+
+def _usual_names(columns: Iterable[str]) -> list[str]:
+    """The columns' names in lower case, each by its usual name unless another column has that."""
+    lowered = [column.strip().lower() for column in columns]
+    return [name if (usual := _ALSO_CALLED.get(name, name)) in lowered else usual for name in lowered]
 
 
 # Columns that only tables of mentions have.
@@ -165,7 +173,7 @@ def _are_articles(lowered: list[str]) -> bool:
 def _layout_of_columns(names: list[str], named: tuple[str, str, str], cells: list[str]) -> TableLayout:
     """The layout of a header, or of numbered columns if there are no names."""
     columns = tuple(name.strip() for name in names) or tuple(str(number + 1) for number in range(len(cells)))
-    lowered = [name.lower() for name in columns] if names else []
+    lowered = _usual_names(columns) if names else []
     unknown = [name for name in lowered if name not in _KNOWN]
     if unknown and not any(named) and not _are_articles(lowered):
         raise _unknown_columns(f"the columns {', '.join(map(repr, unknown[:20]))} are unknown", cells)

@@ -231,7 +231,9 @@ def parse_json(body: bytes, model: type[BodyModel]) -> BodyModel:
             raise RequestError(422, f"the body has {error.error_count():,} unknown fields. Remove them.") from None
         kind, field, problem = first_problem(error, "the body")
         status = 400 if kind == "json_invalid" else 422
-        hint = " For plain records of id and text, send JSON Lines, with from=jsonl." if field[:10] == "documents." else ""
+        hint = (
+            " For plain records of id and text, send JSON Lines, with from=jsonl." if field[:10] == "documents." else ""
+        )
         raise RequestError(status, f"{field[:200]}: {problem}. /openapi.json describes this path.{hint}") from None
 
 

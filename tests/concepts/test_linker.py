@@ -378,6 +378,16 @@ def test_a_list_of_genes_is_of_one_species(tmp_path: Path) -> None:
     assert _ids(own, "In mice, {MCM3/4|Gene} grew.") == [("MGI:101845", "MGI:103199")]
 
 
+def test_a_symbol_in_capitals_is_no_mouse_gene_unless_the_text_says_so(tmp_path: Path) -> None:
+    terms = [
+        Term("NCBIGene:1731", "Gene", "SEPT1", taxon=HUMAN),
+        Term("MGI:1858916", "Gene", "Septin1", taxon=MOUSE),
+    ]
+    own = Linker([small_index(tmp_path, terms)])
+    assert _ids(own, "{SEPTIN1|Gene} fell.") == [()]
+    assert _ids(own, "{Septin1|Gene} fell.") == _ids(own, "In mice, {SEPTIN1|Gene} fell.") == [("MGI:1858916",)]
+
+
 def test_a_synonym_in_brackets_is_of_the_gene_before_it(tmp_path: Path) -> None:
     terms = [
         Term("LAB:1", "Gene", "CDKN1B", ("p27", "KIP1"), taxon=HUMAN),

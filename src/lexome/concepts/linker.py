@@ -198,6 +198,13 @@ class _Context:
         others = self.after_species.get(gene.text, ())
         return bool(others) and taxon not in others and taxon not in self.species.nearby(gene.start, gene.end)
 
+    def is_human_by_case(self, gene: Span, taxon: str) -> bool:
+        """Whether a gene of `taxon` would be a guess: a symbol in capitals, as of human genes, and no species anywhere.
+
+        Dictionaries have genes of mice under new symbols that human genes have there under old ones only: SEPTIN1.
+        """
+        return not self.species.taxa and taxon != HUMAN and _symbol_case(gene.text, taxon) < 0
+
 
 class Linker:
     """Links the mentions of documents to concepts; a Step when called."""
@@ -411,7 +418,12 @@ class Linker:
         if self.threshold is None and _is_guess(ranked[0].found):
             threshold = _SURE_GUESS.get(type, weights.threshold)
         best = ranked[0].found
-        if type == GENE and best.concept.taxon and context.is_of_other_species(span, best.concept.taxon):
+        taxon = best.concept.taxon
+        if (
+            type == GENE
+            and taxon
+            and (context.is_of_other_species(span, taxon) or context.is_human_by_case(span, taxon))
+        ):
             return Explanation(span, (), 0.0, shown)
         if probability < threshold or _is_doubtful(best, context.long_form_of.get(span.text)):
             return Explanation(span, (), probability, shown)

@@ -236,6 +236,28 @@ def test_what_reading_drops_is_noted(client: httpx.Client) -> None:
     assert json.loads(answer.headers["lexome-notes"]) == [note]
 
 
+LINES = b'{"id": "1", "text": "BRCA1 is lost"}\n{"id": "2"\n{"id": "3", "title": ""}\n'
+
+
+def test_a_bad_document_of_a_file_is_skipped_and_noted(client: httpx.Client) -> None:
+    answer = client.post("/annotate?name=notes.jsonl&types=", content=LINES)
+    assert [doc["id"] for doc in answer.json()["documents"]] == ["1"]
+    count, *reasons = answer.json()["notes"]
+    assert count == "2 documents skipped"
+    assert [place in reason for place, reason in zip(("line 2", "line 3"), reasons, strict=True)] == [True, True]
+    table = client.post("/annotate?from=csv&to=jsonl", content=b"id,title\n1,BRCA1\n2,\n")
+    assert len(table.text.splitlines()) == 1
+    assert json.loads(table.headers["lexome-notes"])[0] == "1 document skipped"
+
+
+@pytest.mark.parametrize(("query", "body"), [("&strict=true", LINES), ("", LINES.partition(b"\n")[2])])
+def test_a_file_without_a_good_document_and_a_strict_request_are_refused(
+    client: httpx.Client, query: str, body: bytes
+) -> None:
+    answer = client.post(f"/annotate?name=notes.jsonl{query}", content=body)
+    assert (answer.status_code, "line" in answer.json()["error"]) == (422, True)
+
+
 def test_a_text_has_the_id_that_it_has_in_json(client: httpx.Client) -> None:
     [doc] = client.post("/annotate", content="BRCA1 is lost").json()["documents"]
     assert doc["id"] == "text"

@@ -29,6 +29,9 @@ T = TypeVar("T")
 # The reason counted for a damaged file inside an archive.
 BROKEN_FILE = "broken_file"
 
+# Of documents that are skipped without a rejects file, this many have their reasons kept.
+MAX_REASONS = 5
+
 # The source bytes of a rejected document are stored up to this size; of a larger one, only the beginning.
 MAX_RAW_BYTES = 1 << 20
 
@@ -60,11 +63,13 @@ class Tally:
     """Counts of one read or write, and where rejected documents go.
 
     Without `rejects` the first bad document raises. With a path, bad documents are written there as JSON Lines,
-    and reading continues.
+    and reading continues. With `skip`, they are only counted, and `reasons` has the messages of the first ones.
     """
 
-    def __init__(self, rejects: str | Path | None = None) -> None:
+    def __init__(self, rejects: str | Path | None = None, *, skip: bool = False) -> None:
         self.rejects_path = Path(rejects) if rejects is not None else None
+        self._skip = skip
+        self.reasons: list[str] = []
         if self.rejects_path is not None:
             require_rejects(self.rejects_path)
         self.documents = 0
@@ -91,6 +96,11 @@ class Tally:
         if self._rejects is not None:
             self._rejects.close()
             self._rejects = None
+
+    @property
+    def strict(self) -> bool:
+        """Whether the first bad document raises."""
+        return self.rejects_path is None and not self._skip
 
     def redirect(self, rejects: Path) -> None:
         """Write documents that are rejected from now on to another file, which is overwritten."""
@@ -139,10 +149,14 @@ class Tally:
                 self.written += 1
 
     def reject(self, error: BadDocument, *, where: str, id: str | None = None, raw: bytes | None = None) -> None:
-        """Write a bad document to the rejects file; without one, raise its error."""
-        if self.rejects_path is None:
+        """Write a bad document to the rejects file; without one, raise its error, unless it is to be skipped."""
+        if self.strict:
             raise type(error)(error.reason, f"{where}: {error}", value=error.value) from error
         self.rejected[error.reason] += 1
+        if self.rejects_path is None:
+            if len(self.reasons) < MAX_REASONS:
+                self.reasons.append(f"{where}: {error}")
+            return
         if self._rejects is None:
             # A lone surrogate, in an id or a file name, becomes its JSON escape.
             try:
@@ -380,7 +394,7 @@ def _matching(
             kept.append(replace(span, text=text))
     dropped = {span.id for span in spans} - {span.id for span in kept}
     if len(dropped) >= MIN_FAILURES and 2 * len(dropped) > len(spans):
-        if tally.rejects_path is None:
+        if tally.strict:
             raise failure
         tally.note("document kept without most of its mentions, which do not fit its text: try --set offsets=repair")
     if respelled:

@@ -128,7 +128,7 @@ def parse_documents(
 ) -> list[Document]:
     """The documents of a body in `format`, or in that of a file called `name`, or else in a detected one.
 
-    `tally` counts what reading drops or changes.
+    `tally` counts what reading drops or changes, and decides whether bad documents of a file are skipped.
     """
     content_type = content_type.partition(";")[0].strip().lower()
     if content_type == "multipart/form-data" or (content_type == _FORM and body.startswith(b"text=")):
@@ -173,6 +173,10 @@ def parse_documents(
         message = f"the format {chosen.name!r} {reason} and is not accepted. Send jsonl, bioc-xml or another."
         raise RequestError(415, message)
     docs = check_limits(chosen.read_function()(prepare_text(source, chosen, tally, ()), tally=tally), limits)
+    if tally.reasons and not docs:
+        count = tally.rejected.total()
+        prefix = "" if count == 1 else f"none of {count:,} documents can be read; the first: "
+        raise RequestError(422, prefix + tally.reasons[0])
     # A text without a name has the id that it has in JSON.
     return docs if name else [replace(doc, id=TEXT_ID) if doc.id == source.stem else doc for doc in docs]
 
@@ -323,8 +327,11 @@ def media_type(format: str) -> str:
 
 
 def reading_notes(tally: Tally) -> list[str]:
-    """What reading a body dropped or changed, with the number of times."""
-    return [f"{times:,} {shorten(note, MAX_NOTE)}" for note, times in tally.notes.most_common(MAX_NOTES)]
+    """What reading a body skipped, with the first reasons, and what it dropped or changed, with the number of times."""
+    count = tally.rejected.total()
+    skipped = [f"{count:,} document{'s' if count > 1 else ''} skipped"] if count else []
+    skipped += [f"skipped: {shorten(reason, MAX_NOTE)}" for reason in tally.reasons]
+    return skipped + [f"{times:,} {shorten(note, MAX_NOTE)}" for note, times in tally.notes.most_common(MAX_NOTES)]
 
 
 def document_response(

@@ -46,7 +46,7 @@ operator_router = APIRouter(tags=["state"])
 _ERRORS = (400, 408, 413, 415, 422, 429, 503)
 _ANNOTATE_QUERY = (
     "from", "name", "to", "types", "min_score", "relations", "relation_types", "min_relation_score", "table", "link",
-    "abbreviations",
+    "abbreviations", "strict",
 )  # fmt: skip
 Form = Literal["factoid", "list", "yesno"]
 
@@ -105,6 +105,9 @@ async def annotate(
     abbreviations: Annotated[
         bool, Query(description="Mark short forms and long forms where they are defined.")
     ] = False,
+    strict: Annotated[
+        bool, Query(description="Refuse a file with a bad document, which is otherwise skipped and noted.")
+    ] = False,
 ) -> Response:
     """Annotate texts or documents with mentions, relations, classes and answers.
 
@@ -122,7 +125,7 @@ async def annotate(
         raise UsageError(f"to={to[:60]!r} is not an output format; expected one of {', '.join(output_formats())}.")
     body = await read_body(request, service.limits)
     content_type = request.headers.get("content-type", "")
-    tally = Tally()
+    tally = Tally(skip=not strict)
 
     def parse() -> list[Document]:
         make = service.annotator.document

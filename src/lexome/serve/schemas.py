@@ -32,7 +32,7 @@ class Annotated(BaseModel):
     concepts: dict[str, ConceptPage]
     notes: list[str] = Field(
         description="Which texts do not look English, are very short, or are PMIDs only; and what reading the body "
-        "dropped or changed, with its count."
+        "skipped, with the first reasons, and dropped or changed, with its count."
     )
 
 

@@ -100,7 +100,7 @@ def make_app(
             allow_origins=origins,
             allow_methods=("GET", "POST"),
             allow_headers=("authorization", "content-type"),
-            expose_headers=("retry-after", "lexome-unknown", "x-request-id"),
+            expose_headers=("retry-after", "lexome-notes", "lexome-unknown", "x-request-id"),
         )
     return Gate(guarded, limits=limits, metrics=metrics, reload=service.reload_soon)
 

@@ -202,6 +202,22 @@ def test_finished_runs_are_not_repeated(done: Path, study: Path, model: Path, da
     assert again.model_dump(mode="json")["rows"] == first["rows"]
 
 
+def test_scores_with_other_settings_are_not_replaced(
+    done: Path, study: Path, model: Path, data: Path, tmp_path: Path
+) -> None:
+    before = (done / "study.json").read_bytes()
+    words = ["reproduce", str(study), "--model", f"theirs={model}", "--data", str(data), "--out", str(done)]
+    result = CliRunner().invoke(app, [*words, "--device", "cpu", "--set", "epochs=3"])
+    assert (type(result.exception), getattr(result.exception, "code", None)) == (UsageError, "other-settings")
+    other = tiny_model(tmp_path / "other", seed=1)
+    with raises(UsageError, code="other-settings"):
+        reproduce(open_study(study), {"theirs": other}, options(done, data))
+    renamed = open_study(study).model_copy(update={"name": "large"})
+    with raises(UsageError, code="other-settings", value="study"):
+        reproduce(renamed, {"theirs": model}, options(done, data))
+    assert (done / "study.json").read_bytes() == before
+
+
 def test_a_quick_study_has_one_run_per_task(study: Path, model: Path, data: Path, tmp_path: Path) -> None:
     found = reproduce(
         open_study(study), {"m": model}, options(tmp_path, data, quick=True, only=("NCBI-disease", "GAD"))

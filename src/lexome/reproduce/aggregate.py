@@ -281,6 +281,10 @@ class MissingTask(_Stored):
         return " ".join(filter(None, (f"{self.task} ({self.set}){failed}: {self.reason.rstrip('.')}.", self.source)))
 
 
+# In the folder of a study: its result.
+RESULT = "study.json"
+
+
 class StudyResult(_Stored):
     """All that a study's tables and plots are made from.
 

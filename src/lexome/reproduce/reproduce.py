@@ -17,10 +17,12 @@ from lexome.errors import (
     RecipeError,
     UsageError,
 )
+from lexome.files import read_json, refuse_other_settings
 from lexome.recipe import merge, validate
 from lexome.recipe.finetune import FinetuneRecipe
 from lexome.recipe.study import ProtocolTable, StudyRecipe, TaskTable, disjoint, shipped
 from lexome.reproduce.aggregate import (
+    RESULT,
     Estimate,
     MissingTask,
     RunScores,
@@ -206,6 +208,7 @@ def reproduce(
     require_free_keys(options.overrides)
     if not models:
         raise UsageError("no models; expected at least one checkpoint folder.", code="no-models")
+    _refuse_other_study(study, options)
     tasks, missing = _available_tasks(study, options)
     if not tasks:
         reasons = " ".join(map(str, missing))
@@ -220,6 +223,18 @@ def reproduce(
             results[name][task.name] = result
         on_update(_study_result(study, models, results, missing, options))
     return _study_result(study, models, results, missing, options)
+
+
+def _refuse_other_study(study: StudyRecipe, options: StudyOptions) -> None:
+    """UsageError if the folder has the scores of another study, which would be replaced.
+
+    Runs with other settings are found when they are read.
+    """
+    path = options.out / RESULT
+    if path.is_file():
+        recorded = {"study": read_json(path, remedy="Choose another --out.").get("study")}
+        remedy = "Choose another --out, or remove that folder."
+        refuse_other_settings(options.out, recorded, {"study": study.name}, holds="another study", remedy=remedy)
 
 
 def _study_result(
@@ -322,12 +337,17 @@ def _run_chain(chain: tuple[StudyRecipe, list[TaskTable], str, Path, StudyOption
 def _attempt(
     study: StudyRecipe, task: TaskTable, model: str, start: Path, options: StudyOptions
 ) -> TaskResult | MissingTask:
-    """A task's result, or why there is none. A wrong checkpoint or recipe is an error of the whole study."""
+    """A task's result, or why there is none.
+
+    A wrong checkpoint or recipe, and runs with other settings in the folder, are errors of the whole study.
+    """
     try:
         return _run_task(study, task, model, start, options)
     except (CheckpointError, RecipeError, MissingExtraError):
         raise
     except LexomeError as error:
+        if error.code == "other-settings":
+            raise
         lost = MissingTask(task=task.name, set=task.set, reason=str(error), model=model)
         _log(f"error: {lost}", options)
         return lost

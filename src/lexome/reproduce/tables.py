@@ -15,6 +15,7 @@ from lexome.errors import MissingExtraError, UsageError
 from lexome.files import atomic_plot, atomic_write
 from lexome.recipe.study import open_study, shipped
 from lexome.reproduce.aggregate import (
+    RESULT,
     AverageRow,
     Estimate,
     MissingTask,
@@ -355,7 +356,7 @@ def _sorted_by_number(values: dict[str, float]) -> list[tuple[float, float]]:
 
 # Files
 
-STUDY, TEXT, MARKDOWN, HTML, PLOT = "study.json", "table.txt", "table.md", "table.html", "picture.png"
+STUDY, TEXT, MARKDOWN, HTML, PLOT = RESULT, "table.txt", "table.md", "table.html", "picture.png"
 
 
 def write_result(result: StudyResult, folder: Path) -> list[Path]:

@@ -67,6 +67,20 @@ def test_lines_of_our_own_are_told_from_other_json_with_their_keys() -> None:
     assert detect_by_content(source_of("standard input", line)).name == "jsonl"
 
 
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ('[{"pmid": 1, "title": "BRCA1 binds", "abstract": ""}]', "jsonl"),
+        (f"[{to_json(full_document(), all_keys=True).decode()}]", "jsonl"),
+        ('[\n {"id": "1", "infons": {}, "passages": [{"infons": {}, "offset": 0, "text": "BRCA1"}]}]', "bioc-json"),
+        ('[{"pmid": "1", "title": "BRCA1", "authorString": "A B"}]', "europepmc"),
+    ],
+)
+def test_an_array_of_records_is_told_from_other_json(text: str, name: str) -> None:
+    assert detect(source_of("a.json", text)).name == name
+    assert detect_by_content(source_of("standard input", text)).name == name
+
+
 def test_columns_that_spaces_part_are_told_from_text() -> None:
     assert detect_by_content(source_of("standard input", "BRCA1 NN B-Gene\nbinds VB O\n")).name == "conll"
 

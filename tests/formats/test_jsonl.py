@@ -39,6 +39,28 @@ def written(docs: list[Document], tally: Tally | None = None) -> bytes:
     return stream.getvalue()
 
 
+def test_an_array_of_records_is_read_like_lines(tmp_path: Path) -> None:
+    records = [{"pmid": 1, "Title": "BRCA1"}, 2, {"id": "b", "text": "TP53"}, full_document().to_dict()]
+    path = tmp_path / "list.json"
+    path.write_text(json.dumps(records, indent=2), encoding="utf-8-sig")
+    tally = Tally(tmp_path / "rejects.jsonl")
+    docs = list(lexome.read(path, "jsonl", tally=tally))
+    assert [doc.id for doc in docs] == ["1", "b", full_document().id]
+    assert docs[2] == full_document()
+    assert tally.rejected == {"bad_field": 1}
+    assert "record 2" in (tmp_path / "rejects.jsonl").read_text()
+
+
+def test_an_array_that_ends_early_is_read_up_to_there(tmp_path: Path) -> None:
+    raw = b'[{"id": "1", "text": "BRCA1"},\n{"id": "2", "text": "caf\xe9"},\n{"id": "3", '
+    tally = Tally(tmp_path / "rejects.jsonl")
+    docs: list[Document] = []
+    with raises(FormatError, code="malformed-json"):
+        for doc in jsonl.read(open_stream(io.BytesIO(raw), "a.json", tally), tally=tally, encoding="cp1252"):
+            docs.append(doc)
+    assert [(doc.id, doc.text) for doc in docs] == [("1", "BRCA1"), ("2", "café")]
+
+
 def test_every_field_of_every_document_comes_back() -> None:
     docs = full_documents()
     assert read_raw(written(docs)) == docs

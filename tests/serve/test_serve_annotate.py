@@ -85,8 +85,9 @@ def test_plain_records_are_sent_as_lines(client: httpx.Client) -> None:
     record = {"id": "1", "text": TEXT}
     refused = client.post("/annotate", json={"documents": [record]})
     assert (refused.status_code, "from=jsonl" in refused.json()["error"]) == (422, True)
-    [doc] = client.post("/annotate?from=jsonl", json=record).json()["documents"]
-    assert doc["id"] == "1"
+    for sent in ({"json": record, "params": {"from": "jsonl"}}, {"json": [record]}):
+        [doc] = client.post("/annotate", **sent).json()["documents"]
+        assert doc["id"] == "1"
 
 
 def test_extra_types_are_found_only_by_name(serving: Serving, tmp_path: Path) -> None:

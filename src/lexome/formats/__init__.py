@@ -29,6 +29,7 @@ from lexome.formats.streams import (
     describe_binary,
     empty_file,
     is_archive,
+    is_json_array,
     open_sources,
     open_stream,
     prepare_text,
@@ -177,7 +178,13 @@ FORMATS: tuple[Format, ...] = (
     Format("medline", "MEDLINE tagged text, .nbib", "medline", (".nbib", ".txt")),
     Format("ris", "RIS references of citation managers", "ris", (".ris", ".txt")),
     Format("europepmc", "Europe PMC JSON", "europepmc", (".json",)),
-    Format("jsonl", "JSON Lines, one document per line", "jsonl", (".jsonl", ".ndjson"), writes=True),
+    Format(
+        "jsonl",
+        "JSON Lines, one document per line; reads JSON arrays too",
+        "jsonl",
+        (".jsonl", ".ndjson", ".json"),
+        writes=True,
+    ),
     Format("parquet", "Parquet, one document per row", "parquet", (".parquet",), writes=True),
     Format("spacy", "spaCy DocBin", "spacy_docs", (".spacy",), writes=True),
     Format(
@@ -279,6 +286,8 @@ def detect(source: Source) -> Format:
     head = _utf8_head(source)
     if not head.strip():
         raise empty_file(source)
+    if BY_NAME["jsonl"] in candidates and _OWN_ARRAY.match(head):
+        return BY_NAME["jsonl"]
     for format in candidates:
         if _SNIFFERS[format.name](head):
             return format
@@ -288,9 +297,7 @@ def detect(source: Source) -> Format:
         raise FormatError(message, code="undetected-format", value=source.name)
     shown, advice = head.decode(errors="replace")[:60], ""
     if "json" in names and head.lstrip().startswith(b"["):
-        advice = (
-            " A list of records is read as JSON Lines, one record per line of a .jsonl file: `jq -c '.[]'` writes it."
-        )
+        advice = " A list is read if it has objects with a title, abstract or text."
     if "csv" in names:
         advice = (
             " The first row of a table must name its columns, separated by commas or semicolons (.tsv: tabs), one of "
@@ -308,12 +315,12 @@ def detect_by_content(source: Source) -> Format:
     """The format of an unnamed stream, such as standard input, by its first bytes."""
     head = _utf8_head(source)
     # Every document of Lexome's own has a key "questions", as files of BioASQ have.
-    if _OWN_LINE.match(head):
+    if _OWN_LINE.match(head) or _OWN_ARRAY.match(head):
         return BY_NAME["jsonl"]
     for name in _BINARY_XML_AND_JSON:
         if _SNIFFERS[name](head):
             return BY_NAME[name]
-    if head.lstrip().startswith(b"{"):
+    if head.lstrip().startswith(b"{") or _SNIFFERS["jsonl"](head):
         return BY_NAME["jsonl"]
     return next(
         (BY_NAME[name] for name in ("html", "pubtator", "medline", "ris", "conll") if _SNIFFERS[name](head)),
@@ -336,6 +343,11 @@ def _utf8_head(source: Source) -> bytes:
 
 
 _OWN_LINE = re.compile(rb'\s*\{"id":"(?:[^"\\]|\\.)*","passages":\[(?:\{"offset":|\])')
+# Passages of BioC have no "kind".
+_OWN_ARRAY = re.compile(
+    rb'\s*\[\s*\{\s*"id":\s*"(?:[^"\\]|\\.)*",\s*"passages":\s*\[\s*'
+    rb'(?:\{\s*"offset":\s*\d+,\s*"text":\s*"(?:[^"\\]|\\.)*",\s*"kind"|\])'
+)
 _PUBTATOR = re.compile(rb"^[^\s|]+\|[a-z]\|", re.MULTILINE)
 _MEDLINE = re.compile(rb"(?:PMID|PMC |OWN |STAT|TI  )- |[A-Z][A-Z0-9][A-Z0-9 ]{2}- [^\n]*\n(?:[^\n]+\n)*?PMID- ")
 _RIS = re.compile(rb"TY  - [A-Z]")
@@ -384,6 +396,7 @@ _SNIFFERS: dict[str, Callable[[bytes], bool]] = {
     "bioasq": _has_key(b"questions"),
     "pubmedqa": lambda head: re.match(rb'\s*\{\s*"\d+"\s*:\s*[{"]', head) is not None,
     "europepmc": lambda head: any(_has_key(name)(head) for name in (b"abstractText", b"authorString", b"resultList")),
+    "jsonl": is_json_array,
     "pubtator": lambda head: _PUBTATOR.match(head.lstrip()) is not None,
     "medline": lambda head: _MEDLINE.match(head.removeprefix(b"\xef\xbb\xbf").lstrip()) is not None,
     "conll": _is_conll,

@@ -55,9 +55,9 @@ def members(source: Source) -> Iterator[tuple[str, Any]]:
     return _entries(source, "{}", _Window.parse_member, "a name and a value")
 
 
-def elements(source: Source) -> Iterator[Any]:
+def elements(source: Source, encoding: str = "utf-8") -> Iterator[Any]:
     """The elements of the file's top-level array, one in memory at a time."""
-    return _entries(source, "[]", _Window.parse_value, "a value")
+    return _entries(source, "[]", _Window.parse_value, "a value", encoding)
 
 
 def records_in(source: Source, start: str, keys: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
@@ -89,10 +89,14 @@ def records_in(source: Source, start: str, keys: tuple[str, ...]) -> Iterator[tu
 
 
 def _entries(
-    source: Source, brackets: str, parse: "Callable[[_Window], tuple[T, int] | None]", expected: str
+    source: Source,
+    brackets: str,
+    parse: "Callable[[_Window], tuple[T, int] | None]",
+    expected: str,
+    encoding: str = "utf-8",
 ) -> Iterator[T]:
     opening, closing = brackets[0], brackets[1]
-    window = _Window(source)
+    window = _Window(source, encoding=encoding)
     if window.skip(opening) is None:
         raise malformed_json(source, f"it begins with {window.preview()}; expected {opening}")
     mark = window.skip(closing) or ","
@@ -189,9 +193,9 @@ def note_unknown(record: Mapping[str, Any], known: frozenset[str], tally: Tally)
 class _Window:
     """A sliding window over the text of a file that grows until the next entry is complete."""
 
-    def __init__(self, source: Source, start: str = "") -> None:
-        self.source = source
-        self.decoder = codecs.getincrementaldecoder("utf-8-sig" if not start else "utf-8")()
+    def __init__(self, source: Source, start: str = "", *, encoding: str = "utf-8") -> None:
+        self.source, self.encoding = source, encoding
+        self.decoder = codecs.getincrementaldecoder("utf-8-sig" if encoding == "utf-8" and not start else encoding)()
         self.text = start
         self.at = 0  # the text before this position has been consumed
         self.ended = False
@@ -279,7 +283,8 @@ class _Window:
         try:
             self.text = self.text[self.at :] + self.decoder.decode(block, final=self.ended)
         except UnicodeDecodeError as error:
-            raise malformed_json(self.source, f"0x{error.object[error.start]:02x} is not UTF-8") from None
+            byte = error.object[error.start]
+            raise malformed_json(self.source, f"0x{byte:02x} is not {self.encoding.upper()}") from None
         self.at = 0
         return True
 

@@ -1,4 +1,4 @@
-"""JSON Lines: Lexome's own lossless form, and plain records with a text field."""
+"""JSON Lines, or a JSON array: Lexome's own lossless form, and plain records with a text field."""
 
 import json
 import math
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from lexome.document import Document, lay_out
 from lexome.errors import BadDocument, DocumentError
 from lexome.formats.citation import plain_pmid
-from lexome.formats.json_file import mapping, note_unknown, parse, string, strings
-from lexome.formats.streams import Source, decode
+from lexome.formats.json_file import accept, elements, mapping, note_unknown, parse, string, strings
+from lexome.formats.streams import Source, decode, is_json_array
 from lexome.formats.tally import Tally
 from lexome.metadata import Metadata
 
@@ -38,7 +38,15 @@ _OWN_FIELDS = frozenset(field.name for field in fields(Document))
 
 
 def read(source: Source, *, tally: Tally, encoding: str = "utf-8") -> Iterator[Document]:
-    """One document per line: Lexome's own form, or an object with a text (and id, title, abstract, label)."""
+    """One document per line: Lexome's own form, or an object with a text (and id, title, abstract, label).
+
+    Also one per element of a JSON array; one element is in memory at a time.
+    """
+    if is_json_array(source.head()):
+        for number, element in enumerate(elements(source, encoding), 1):
+            make = partial(_of_element, element, f"{source.stem}-{number}", tally)
+            yield from accept(tally, make, element, where=f"{source.name}, record {number}")
+        return
     for number, raw in source.lines(tally):
         if not raw.strip():
             continue
@@ -151,9 +159,16 @@ def _document(raw: bytes, name: str, encoding: str, tally: Tally) -> Document:
         record = mapping(parse(text), "the line")
     except (ValueError, RecursionError) as error:
         raise BadDocument("malformed_json", f"{error}; expected one JSON object per line") from None
-    if "passages" in record or record.keys() <= _OWN_FIELDS:
-        return from_json(text)
-    return from_record(record, name, tally)
+    return from_json(text) if _is_own(record) else from_record(record, name, tally)
+
+
+def _of_element(element: object, name: str, tally: Tally) -> Document:
+    record = mapping(element, "the element")
+    return from_json(json.dumps(record)) if _is_own(record) else from_record(record, name, tally)
+
+
+def _is_own(record: Mapping[str, Any]) -> bool:
+    return "passages" in record or record.keys() <= _OWN_FIELDS
 
 
 def _known_fields(record: Mapping[str, Any]) -> dict[str, Any]:

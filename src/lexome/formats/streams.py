@@ -117,6 +117,14 @@ class Source:
         return b"".join(blocks)
 
 
+_ARRAY_OF_OBJECTS = re.compile(rb"(?:\xef\xbb\xbf)?\s*\[\s*\{")
+
+
+def is_json_array(head: bytes) -> bool:
+    """Whether a file that begins with these bytes is a JSON array of objects."""
+    return _ARRAY_OF_OBJECTS.match(head) is not None
+
+
 def empty_file(source: Source) -> FormatError:
     """The error for a file without content."""
     return FormatError(f"{source.name}: the file is empty; expected documents.", code="empty-file", value=source.name)

@@ -26,7 +26,7 @@ from lexome.errors import UsageError
 from lexome.formats import BY_NAME, Tally, detect, detect_by_content, get_format, option_parameters
 from lexome.formats.jsonl import first_problem, to_json
 from lexome.formats.mention_table import Table
-from lexome.formats.streams import HEAD_BYTES, Source, is_archive, prepare_text
+from lexome.formats.streams import HEAD_BYTES, Source, is_archive, is_json_array, prepare_text
 from lexome.infer.annotator import TEXT_ID
 from lexome.infer.concepts import Concepts, naming_options
 from lexome.serve.limits import CLIENT_CLOSED, Limits, RequestError
@@ -140,7 +140,9 @@ def parse_documents(
         )
     # A response of ours that was saved and is sent again.
     saved = body.startswith(b'{"documents":[')
-    is_json = content_type == "application/json" or (content_type in _DEFAULT_TYPES and body.lstrip()[:1] == b"{")
+    is_json = (content_type == "application/json" and not is_json_array(body)) or (
+        content_type in _DEFAULT_TYPES and body.lstrip()[:1] == b"{"
+    )
     if format == JSON or (format is None and (saved or (name is None and is_json))):
         return check_limits(documents_of(parse_json(body, Saved if saved else Given), make), limits)
     office = office_format(body)
@@ -236,7 +238,9 @@ def parse_json(body: bytes, model: type[BodyModel]) -> BodyModel:
         kind, field, problem = first_problem(error, "the body")
         status = 400 if kind == "json_invalid" else 422
         hint = (
-            " For plain records of id and text, send JSON Lines, with from=jsonl." if field[:10] == "documents." else ""
+            " For plain records of id and text, send JSON Lines or an array, with from=jsonl."
+            if field[:10] == "documents."
+            else ""
         )
         raise RequestError(status, f"{field[:200]}: {problem}. /openapi.json describes this path.{hint}") from None
 

@@ -46,6 +46,27 @@ def test_with_rejects_the_rest_is_read_and_reasons_are_counted(mixed: Path, tmp_
     assert tally.rejected == {"offset_mismatch": 1, "wrong_encoding": 1, "malformed_json": 1}
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.jsonl", '{"pmid": 7.0, "title": ""}\n'),
+        ("a.json", '[{"PMID": 7, "title": ""}]'),
+        ("a.csv", "pmid,title\n7.0,\n"),
+        ("export.csv", "PMID,Title,Authors,Citation\n7,,A B,x\n"),
+        ("a.ris", "TY  - JOUR\nID  - 7\nER  - \n"),
+        ("a.bioc.json", '{"documents": [{"_id": 7, "id": 7, "passages": 1}]}'),
+        ("ddi.xml", '<document id="7"><sentence id="7.s0" text="a"><entity id="e"/></sentence></document>'),
+        ("a.conll", "-DOCSTART- (7)\n\nBRCA1 B-Gene\nx O y z\n"),
+    ],
+)
+def test_a_reject_has_the_id_of_its_document(name: str, content: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_text(content)
+    assert not list(lexome.read(path, rejects=tmp_path / "rejects.jsonl"))
+    [reject] = map(json.loads, (tmp_path / "rejects.jsonl").read_text().splitlines())
+    assert reject["id"] == "7"
+
+
 def test_a_reject_keeps_place_reason_and_bytes(mixed: Path, tmp_path: Path) -> None:
     list(lexome.read(mixed, rejects=tmp_path / "rejects.jsonl"))
     off, latin, _ = map(json.loads, (tmp_path / "rejects.jsonl").read_text().splitlines())

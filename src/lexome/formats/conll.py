@@ -61,6 +61,7 @@ def read(
         yield from tally.accept(
             partial(_document, f"{source.stem}-{line}", opening, raw, line, options),
             where=f"{source.name}, line {line}",
+            id=partial(_id, opening, encoding),
             raw=raw if opening is None else opening + b"\n" + raw,
         )
 
@@ -122,10 +123,16 @@ def _chunks(source: Source) -> Iterator[tuple[int, bytes | None, bytes]]:
         yield first, opening, b"\n".join(lines)
 
 
+def _id(opening: bytes | None, encoding: str) -> str | None:
+    """The id on a -DOCSTART- line."""
+    match = _ID.match(decode(opening or b"", encoding))
+    return match[1] if match is not None else None
+
+
 def _document(name: str, opening: bytes | None, raw: bytes, line: int, options: _ReadOptions) -> Document:
     if opening is not None:
-        match = _ID.match(decode(opening, options.encoding))
-        name = match[1] if match is not None else name
+        own = _id(opening, options.encoding)
+        name = name if own is None else own
         line += 1
     texts: list[str] = []
     sentences: list[Range] = []

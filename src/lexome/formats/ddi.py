@@ -29,12 +29,16 @@ _KNOWN = {
 }
 
 
+_ID = re.compile(rb'<document\b[^>]*?\bid="([^"]+)"')
+
+
 def read(source: Source, *, tally: Tally, offsets: Literal["strict", "repair"] = "strict") -> Iterator[Document]:
     """One document per `<document>`, with the ids, entities and pairs of the file."""
     for record in records(source, ("document",)):
         yield from tally.accept(
             partial(_document, record, offsets == "repair", tally),
             where=f"{source.name}, line {record.line}",
+            id=match[1].decode(errors="replace") if (match := _ID.search(record.raw)) is not None else None,
             raw=record.raw,
         )
 

@@ -6,13 +6,13 @@ docs/decisions/0022-libraries-kept.md says why entries are not streamed with ijs
 import codecs
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from lexome.document import encode_utf8, shorten
 from lexome.errors import BadDocument, FormatError
 from lexome.formats.streams import BLOCK_BYTES, MAX_RECORD_BYTES, Source
-from lexome.formats.tally import Tally
+from lexome.formats.tally import Id, Tally, known_id
 
 T = TypeVar("T")
 
@@ -109,21 +109,26 @@ def _entries(
         raise malformed_json(source, f"{window.preview()} follows the closing {closing}; expected the end of the file")
 
 
-def attempt(tally: Tally, make: Callable[[], T], record: object, *, where: str, id: str | None = None) -> T | None:
+def attempt(tally: Tally, make: Callable[[], T], record: object, *, where: str, id: Id = None) -> T | None:
     """Like tally.attempt, but the record is serialized only if it is rejected."""
     try:
         return make()
     except BadDocument as error:
-        record_id = record.get("id") if isinstance(record, dict) else None
         try:
             raw = json.dumps(record).encode()
         except RecursionError:
             raw = None
-        tally.reject(error, where=where, id=id or (record_id if isinstance(record_id, str) else None), raw=raw)
+        tally.reject(error, where=where, id=known_id(id) or record_id(record), raw=raw)
         return None
 
 
-def accept(tally: Tally, make: Callable[[], T], record: object, *, where: str, id: str | None = None) -> Iterator[T]:
+def record_id(record: object, keys: Iterable[str] = ("id", "_id", "pmid")) -> str | None:
+    """The id of a record that may be bad: the first of these fields with a string or a number."""
+    values = (record.get(key) for key in keys) if isinstance(record, Mapping) else ()
+    return next((str(value) for value in values if value and type(value) in (str, int, float)), None)
+
+
+def accept(tally: Tally, make: Callable[[], T], record: object, *, where: str, id: Id = None) -> Iterator[T]:
     """Yield the result of `make`, or nothing if the record was rejected."""
     result = attempt(tally, make, record, where=where, id=id)
     if result is not None:

@@ -4,6 +4,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import fields, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from lexome.document import Document, lay_out
 from lexome.errors import BadDocument, DocumentError
 from lexome.formats.citation import plain_pmid
-from lexome.formats.json_file import accept, elements, mapping, note_unknown, parse, string, strings
+from lexome.formats.json_file import accept, elements, mapping, note_unknown, parse, record_id, string, strings
 from lexome.formats.streams import Source, decode, is_json_array
 from lexome.formats.tally import Tally
 from lexome.metadata import Metadata
@@ -45,7 +46,8 @@ def read(source: Source, *, tally: Tally, encoding: str = "utf-8") -> Iterator[D
     if is_json_array(source.head()):
         for number, element in enumerate(elements(source, encoding), 1):
             make = partial(_of_element, element, f"{source.stem}-{number}", tally)
-            yield from accept(tally, make, element, where=f"{source.name}, record {number}")
+            where = f"{source.name}, record {number}"
+            yield from accept(tally, make, element, where=where, id=partial(_record_id, element))
         return
     for number, raw in source.lines(tally):
         if not raw.strip():
@@ -53,6 +55,7 @@ def read(source: Source, *, tally: Tally, encoding: str = "utf-8") -> Iterator[D
         yield from tally.accept(
             partial(_document, raw, f"{source.stem}-{number}", encoding, tally),
             where=f"{source.name}, line {number}",
+            id=partial(line_id, raw, encoding),
             raw=raw,
         )
 
@@ -160,6 +163,17 @@ def _document(raw: bytes, name: str, encoding: str, tally: Tally) -> Document:
     except (ValueError, RecursionError) as error:
         raise BadDocument("malformed_json", f"{error}; expected one JSON object per line") from None
     return from_json(text) if _is_own(record) else from_record(record, name, tally)
+
+
+def line_id(raw: bytes, encoding: str) -> str | None:
+    """The id of a record that may be bad, from its JSON."""
+    with suppress(ValueError, RecursionError):
+        return _record_id(parse(decode(raw, encoding)))
+    return None
+
+
+def _record_id(record: object) -> str | None:
+    return record_id(_known_fields(record), _IDS) if isinstance(record, dict) else None
 
 
 def _of_element(element: object, name: str, tally: Tally) -> Document:

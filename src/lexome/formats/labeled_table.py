@@ -136,7 +136,8 @@ def read_rows(
             tally.note("header repeated between rows")
             continue
         make = partial(_document, row, layout, file, encoding, tally)
-        yield from tally.accept(make, where=f"{name}, line {row.line}", raw=row.raw)
+        known_id = partial(_known_id, row, layout, file, encoding)
+        yield from tally.accept(make, where=f"{name}, line {row.line}", id=known_id, raw=row.raw)
 
 
 def _layout(cells: list[str], named: tuple[str, str, str], header: str) -> tuple[TableLayout, bool]:
@@ -218,7 +219,8 @@ def _unknown_columns(problem: str, cells: list[str], *, value: str | None = None
     return BadDocument("unknown_columns", message, value=value)
 
 
-def _document(row: TableRow, layout: TableLayout, file: str, encoding: str, tally: Tally) -> Document:
+def _cells(row: TableRow, layout: TableLayout, encoding: str) -> list[str]:
+    """The cells of a row that has one for each column."""
     cells = row.cells(encoding, len(layout.columns))
     if len(cells) != len(layout.columns):
         raise BadDocument(
@@ -227,12 +229,17 @@ def _document(row: TableRow, layout: TableLayout, file: str, encoding: str, tall
             "A tab or line break inside a text must be quoted; for line breaks read with quotes=csv.",
             value=len(cells),
         )
+    if layout.pmid is not None:
+        cells[layout.pmid] = plain_pmid(cells[layout.pmid])
+    return cells
+
+
+def _document(row: TableRow, layout: TableLayout, file: str, encoding: str, tally: Tally) -> Document:
+    cells = _cells(row, layout, encoding)
     texts = [(kind, cells[index]) for index, kind in layout.texts if cells[index]]
     if not texts:
         column = layout.columns[layout.texts[0][0]]
         raise BadDocument("no_text", f"the column {column!r} is empty; expected text", value=column)
-    if layout.pmid is not None:
-        cells[layout.pmid] = plain_pmid(cells[layout.pmid])
     for index in layout.ignored:
         if cells[index]:
             tally.note(f"column {layout.columns[index]!r} ignored")
@@ -242,6 +249,10 @@ def _document(row: TableRow, layout: TableLayout, file: str, encoding: str, tall
         labels=_split_values(cells, layout.label),
         meta=Metadata(pmid=_cell(cells, layout.pmid), keywords=_split_values(cells, layout.keywords)),
     )
+
+
+def _known_id(row: TableRow, layout: TableLayout, file: str, encoding: str) -> str:
+    return _id(_cells(row, layout, encoding), row, layout, file)
 
 
 def _id(cells: list[str], row: TableRow, layout: TableLayout, file: str) -> str:

@@ -201,7 +201,8 @@ def read(source: Source, *, tally: Tally, type: str = "") -> Iterator[Document]:
         ignored = [name for place, name in unread.items() if place not in {*at.values(), *layout.others}]
         for row, cells in table.rows:
             make = partial(_mention, row, cells, layout, tally)
-            for doc in tally.accept(make, where=f"{source.name}, line {row.line}", raw=row.raw):
+            where, known_id = f"{source.name}, line {row.line}", partial(_id, cells, layout)
+            for doc in tally.accept(make, where=where, id=known_id, raw=row.raw):
                 for name in ignored:
                     tally.note(f"column {name!r} ignored")
                 yield doc
@@ -247,10 +248,19 @@ def _other_columns(table: NameTable) -> dict[int, str]:
     }
 
 
+def _values(cells: list[str], layout: _Layout) -> dict[str, str]:
+    return {meaning: cells[place] if place < len(cells) else "" for meaning, place in layout.at.items()}
+
+
+def _id(cells: list[str], layout: _Layout) -> str | None:
+    values = _values(cells, layout)
+    return values.get("document") or plain_pmid(values.get("pmid", "")) or None
+
+
 def _mention(row: TableRow, cells: list[str], layout: _Layout, tally: Tally) -> Document:
     if row.problem is not None:
         raise row.problem
-    values = {meaning: cells[place] if place < len(cells) else "" for meaning, place in layout.at.items()}
+    values = _values(cells, layout)
     text, type = values["mention"], values.get("type") or layout.type
     if not text or not type:
         missing = "name" if not text else "type"
@@ -264,7 +274,7 @@ def _mention(row: TableRow, cells: list[str], layout: _Layout, tally: Tally) -> 
         for note in notes:
             tally.note(note)
     pmid = plain_pmid(values.get("pmid", ""))
-    name = values.get("document") or pmid or f"{layout.file}-{row.line}"
+    name = _id(cells, layout) or f"{layout.file}-{row.line}"
     span = Span("T1", type, ((0, len(text)),), text, tuple(concepts))
     attributes = tuple(
         Attribute(f"A{number}", "T1", column, cells[place])

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, Union, cast, get_args, get_origin, get_type_hi
 
 from lexome.document import Document, Range
 from lexome.errors import BadDocument, FormatError, MissingExtraError
-from lexome.formats.jsonl import RECORD_FIELDS, RECORD_TEXTS, from_record, record_field
+from lexome.formats.jsonl import RECORD_FIELDS, RECORD_TEXTS, from_record, line_id, record_field
 from lexome.formats.streams import BLOCK_BYTES, DISK_BYTES, Source
 from lexome.formats.tally import Tally
 
@@ -177,8 +177,10 @@ def _build(make: Make, batch: Any, first: int, name: str, tally: Tally) -> Itera
     except BadDocument:
         for row in range(batch.num_rows):
             one = batch.slice(row, 1)
-            doc = tally.attempt(partial(make, one, first + row), where=f"{name}, row {first + row}", raw=_raw(one))
-            yield from doc or ()
+            raw = _raw(one)
+            known_id = partial(line_id, raw or b"", "utf-8")
+            where = f"{name}, row {first + row}"
+            yield from tally.attempt(partial(make, one, first + row), where=where, id=known_id, raw=raw) or ()
     else:
         yield from docs
 

@@ -40,15 +40,25 @@ def read(source: Source, *, tally: Tally, encoding: str = "utf-8") -> Iterator[D
             tally.note(f"column {column!r} ignored")
     for row in rows:
         where = f"{source.name}, line {row.line}"
-        yield from tally.accept(partial(_document, row, columns, encoding), where=where, raw=row.raw)
+        pmid = partial(_pmid, row, columns, encoding)
+        yield from tally.accept(partial(_document, row, columns, encoding), where=where, id=pmid, raw=row.raw)
 
 
-def _document(row: TableRow, columns: list[str], encoding: str) -> Document:
+def _pmid(row: TableRow, columns: list[str], encoding: str) -> str | None:
+    return _filled(row, columns, encoding).get("PMID")
+
+
+def _filled(row: TableRow, columns: list[str], encoding: str) -> dict[str, str]:
+    """The cells that are not empty, by column."""
     cells = row.cells(encoding)
     if len(cells) != len(columns):
         message = f"the row has {len(cells)} cells; expected {len(columns)}: {', '.join(columns)}."
         raise BadDocument("wrong_columns", message, value=len(cells))
-    filled = {column: cell.strip() for column, cell in zip(columns, cells, strict=True) if cell.strip()}
+    return {column: cell.strip() for column, cell in zip(columns, cells, strict=True) if cell.strip()}
+
+
+def _document(row: TableRow, columns: list[str], encoding: str) -> Document:
+    filled = _filled(row, columns, encoding)
     pmid, title = filled.get("PMID"), filled.get("Title")
     if pmid is None or title is None:
         missing = "PMID" if pmid is None else "Title"

@@ -36,7 +36,9 @@ def read(source: Source, *, tally: Tally, encoding: str = "utf-8") -> Iterator[D
     for line, lines in _references(source):
         raw = b"\n".join(lines)
         make = partial(_document, raw, f"{source.stem}-{line}", encoding, tally)
-        yield from tally.accept(make, where=f"{source.name}, line {line}", raw=raw)
+        yield from tally.accept(
+            make, where=f"{source.name}, line {line}", id=partial(_known_id, raw, encoding), raw=raw
+        )
 
 
 def _references(source: Source) -> Iterator[tuple[int, list[bytes]]]:
@@ -64,7 +66,8 @@ def _references(source: Source) -> Iterator[tuple[int, list[bytes]]]:
         yield first, lines
 
 
-def _document(raw: bytes, name: str, encoding: str, tally: Tally) -> Document:
+def _fields(raw: bytes, encoding: str) -> dict[str, list[str]]:
+    """The values of each tag."""
     fields: dict[str, list[str]] = {}
     tag = ""
     for number, line in enumerate(decode(raw, encoding).split("\n"), 1):
@@ -80,6 +83,20 @@ def _document(raw: bytes, name: str, encoding: str, tally: Tally) -> Document:
                 f"line {number} of the reference is {shorten(line)!r}; expected a tag such as 'TI  - '.",
                 value=number,
             )
+    return fields
+
+
+def _known_id(raw: bytes, encoding: str) -> str | None:
+    fields = _fields(raw, encoding)
+    return _id(fields, _metadata(fields)) or None
+
+
+def _id(fields: dict[str, list[str]], meta: Metadata) -> str:
+    return meta.pmid or meta.doi or _first(fields, "ID", "AN")
+
+
+def _document(raw: bytes, name: str, encoding: str, tally: Tally) -> Document:
+    fields = _fields(raw, encoding)
     if "TY" not in fields:
         raise BadDocument("no_type", "the reference does not begin with a line TY  - ", value=name)
     for unused in fields.keys() - _USED:
@@ -88,9 +105,10 @@ def _document(raw: bytes, name: str, encoding: str, tally: Tally) -> Document:
     if not title and not abstract:
         raise BadDocument("no_text", "the reference has neither title (TI) nor abstract (AB).", value=name)
     meta = _metadata(fields)
-    id_ = meta.pmid or meta.doi or _first(fields, "ID", "AN") or name
     return Document(
-        id_, lay_out([(kind, text) for kind, text in (("title", title), ("abstract", abstract)) if text]), meta=meta
+        _id(fields, meta) or name,
+        lay_out([(kind, text) for kind, text in (("title", title), ("abstract", abstract)) if text]),
+        meta=meta,
     )
 
 

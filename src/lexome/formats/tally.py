@@ -38,6 +38,9 @@ MAX_RAW_BYTES = 1 << 20
 # A mention further away than this is more likely another occurrence of the same name.
 MAX_SHIFT = 100
 
+# The id of a document that may be bad: a function is called only if the document is rejected.
+Id = str | Callable[[], str | None] | None
+
 _COUNTERS = ("spans", "relations", "rejected", "notes", "files")
 # What passages have besides their text, for note_losses.
 PASSAGE_DETAILS = frozenset({"passage offsets", "passage kinds and sections", "sentences and tokens"})
@@ -57,6 +60,13 @@ def require_rejects(path: Path) -> None:
         if head not in (b"", _REJECT_BEGIN):
             message = f"{path}: exists, and is no file of rejected documents. Name another file for these, or move it."
             raise UsageError(message, code="foreign-output", value=path)
+
+
+def known_id(id: Id) -> str | None:
+    """The id of a bad document, or None if it cannot be told either."""
+    with suppress(BadDocument):
+        return id() if callable(id) else id
+    return None
 
 
 class Tally:
@@ -120,9 +130,7 @@ class Tally:
         """Count something smaller than a document that was ignored or changed, such as an unknown field."""
         self.notes[what] += times
 
-    def attempt(
-        self, make: Callable[[], T], *, where: str, id: str | None = None, raw: bytes | None = None
-    ) -> T | None:
+    def attempt(self, make: Callable[[], T], *, where: str, id: Id = None, raw: bytes | None = None) -> T | None:
         """The result of `make`, or None if it raised BadDocument and the document was rejected.
 
         `where` names the file and line; `raw` are the source's bytes, stored with the reject.
@@ -130,12 +138,10 @@ class Tally:
         try:
             return make()
         except BadDocument as error:
-            self.reject(error, where=where, id=id, raw=raw)
+            self.reject(error, where=where, id=known_id(id), raw=raw)
             return None
 
-    def accept(
-        self, make: Callable[[], T], *, where: str, id: str | None = None, raw: bytes | None = None
-    ) -> Iterator[T]:
+    def accept(self, make: Callable[[], T], *, where: str, id: Id = None, raw: bytes | None = None) -> Iterator[T]:
         """Yield the result of `make`, or nothing if the document was rejected."""
         result = self.attempt(make, where=where, id=id, raw=raw)
         if result is not None:

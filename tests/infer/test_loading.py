@@ -34,6 +34,11 @@ def test_where_that_is_missing_it_is_said(tmp_path: Path, monkeypatch: pytest.Mo
         lexome.load()
 
 
+def test_a_list_of_models_is_refused() -> None:
+    with raises(UsageError, code="not-a-path", value=["default"]):
+        lexome.load(["default"])  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(("name", "code"), [("nowhere", "missing-folder"), ("empty", "missing-file")])
 def test_a_folder_without_a_model_is_said_to_be_none(tmp_path: Path, name: str, code: str) -> None:
     (tmp_path / "empty").mkdir()

@@ -260,3 +260,6 @@ def test_models_of_another_shape_are_not_averaged(tmp_path: Path) -> None:
     with raises(CheckpointError, code="different-model", value=tmp_path / "other"):
         convert_model(tmp_path / "one", tmp_path / "mean", average=[tmp_path / "other"])
     assert not (tmp_path / "mean").exists()
+    convert_model(tmp_path / "one", tmp_path / "encoder", kind="encoder")
+    with raises(CheckpointError, code="missing-head", value=tmp_path / "encoder", mentions="--kind encoder"):
+        convert_model(tmp_path / "one", tmp_path / "mean", average=[tmp_path / "encoder"])

@@ -259,6 +259,12 @@ def test_a_file_without_a_good_document_and_a_strict_request_are_refused(
     assert (answer.status_code, "line" in answer.json()["error"]) == (422, True)
 
 
+@pytest.mark.parametrize("body", [b"{}", b"[1]"])
+def test_advice_names_the_query_parameter(client: httpx.Client, body: bytes) -> None:
+    error = client.post("/annotate?name=a.json", content=body).json()["error"]
+    assert ("with from=." in error, "--from" in error, "Python" in error) == (True, False, False)
+
+
 def test_a_text_has_the_id_that_it_has_in_json(client: httpx.Client) -> None:
     [doc] = client.post("/annotate", content="BRCA1 is lost").json()["documents"]
     assert doc["id"] == "text"

@@ -247,6 +247,12 @@ def test_a_schema_is_inferred_from_documents() -> None:
     ]
 
 
+def test_a_key_of_schemas_outside_of_them_is_pointed_to_them() -> None:
+    settings = {"kind": "document-relation", "schemas": [MENTIONS], "passes": "subject"}
+    with raises(UsageError, code="unknown-key", value="passes", mentions="[[task.schemas]]"):
+        task_of(settings)
+
+
 @pytest.mark.parametrize(
     ("schema", "code", "value"),
     [

@@ -9,9 +9,11 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from lexome.document import shorten
 from lexome.errors import CheckpointError, LexomeError, UsageError
 from lexome.formats import Paths, as_paths
 from lexome.infer.annotator import default_model
@@ -56,6 +58,13 @@ class NamedModel:
 
 def resolve_model(name: str | Path, *, search_path: Paths | None = None) -> Path:
     """The folder of a model, given by its name or by its path; UsageError lists the available names."""
+    given: object = name
+    if not isinstance(given, str | PathLike):
+        message = (
+            f"a model is {shorten(repr(name), 60)}; expected a name or folder. Pass several as arguments of their own: "
+            'lexome.load("default", "relations").'
+        )
+        raise UsageError(message, code="not-a-path", value=name)
     path = Path(name)
     if _is_model(path) or len(path.parts) != 1:
         return path

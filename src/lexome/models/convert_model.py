@@ -138,7 +138,16 @@ def average_weights(loaded: Checkpoint, others: Sequence[Path]) -> None:
     """
     total = {name: tensor.float() for name, tensor in loaded.model.state_dict().items()}
     for folder in others:
-        other = checkpoint.load(folder, kind=loaded.kind, dtype=None, backend=loaded.backend)
+        try:
+            other = checkpoint.load(folder, kind=loaded.kind, dtype=None, backend=loaded.backend)
+        except CheckpointError as error:
+            if error.code != "missing-head":
+                raise
+            message = (
+                f"{folder}: has no {loaded.kind} head, but {loaded.folder} has one. Average checkpoints with the same "
+                "head, or only their encoders with --kind encoder (in Python: kind='encoder')."
+            )
+            raise CheckpointError(message, code="missing-head", value=folder) from None
         weights = other.model.state_dict()
         same = weights.keys() == total.keys() and all(weights[name].shape == total[name].shape for name in total)
         if not same or tuple(other.labels) != tuple(loaded.labels):

@@ -4,6 +4,7 @@ import asyncio
 import io
 import json
 import math
+import re
 import tempfile
 import time
 from bisect import bisect_left
@@ -330,11 +331,16 @@ def media_type(format: str) -> str:
     return "application/zip" if get_format(format).folder else _MEDIA_TYPES.get(format, "text/plain; charset=utf-8")
 
 
+def with_parameters(message: str) -> str:
+    """A message of a reader for clients, which name the format with the query parameter `from`."""
+    return re.sub(r"--from(?: (?=\w)|\b)", "from=", re.sub(r" \(in Python: [^)]*\)", "", message))
+
+
 def reading_notes(tally: Tally) -> list[str]:
     """What reading a body skipped, with the first reasons, and what it dropped or changed, with the number of times."""
     count = tally.rejected.total()
     skipped = [f"{count:,} document{'s' if count > 1 else ''} skipped"] if count else []
-    skipped += [f"skipped: {shorten(reason, MAX_NOTE)}" for reason in tally.reasons]
+    skipped += [f"skipped: {shorten(with_parameters(reason), MAX_NOTE)}" for reason in tally.reasons]
     return skipped + [f"{times:,} {shorten(note, MAX_NOTE)}" for note, times in tally.notes.most_common(MAX_NOTES)]
 
 

@@ -31,6 +31,7 @@ from lexome.search.engine import Index
 from lexome.serve import compat, routes
 from lexome.serve.limits import Limits, RequestError
 from lexome.serve.middleware import OPEN_PATHS, REQUEST_ID, AccessControl, Gate
+from lexome.serve.payloads import with_parameters
 from lexome.serve.schemas import Plain, describe_bodies
 from lexome.serve.service import Library, Service
 
@@ -117,10 +118,10 @@ async def _error_response(request: Request, error: Exception) -> Response:
     number = request.scope.get(REQUEST_ID, "-")
     status, message, headers = 500, f"internal error; see the log of the service for request {number}.", None
     if isinstance(error, RequestError):
-        status, message = error.status, str(error)
+        status, message = error.status, with_parameters(str(error))
         headers = None if error.retry_after_s is None else {"retry-after": str(error.retry_after_s)}
     elif isinstance(error, FormatError | BadDocument | UsageError | MissingExtraError):
-        status, message = 422, str(error)
+        status, message = 422, with_parameters(str(error))
     elif isinstance(error, SearchIndexError) and error.code in _SEARCH_ERRORS:
         status, message = 503, _SEARCH_ERRORS[error.code]
     elif isinstance(error, RequestValidationError):

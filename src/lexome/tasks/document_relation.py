@@ -17,6 +17,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from itertools import combinations
 from threading import Lock
+from types import MappingProxyType
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
@@ -197,6 +198,7 @@ class DocumentRelations(Task):
     head = "token"
     loss = "pairs"
     relates = True
+    table_keys = MappingProxyType({"schemas": Schema.__slots__})
 
     def __init__(
         self,

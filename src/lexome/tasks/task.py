@@ -172,6 +172,7 @@ class Task(ABC):
     annotated    the types that a source annotates, for sources that do not annotate all
     asked        the types that are trained on and scored
     transitions  what a CRF head has learned, if there is one
+    table_keys   by setting that is a list of tables, the keys of these
     """
 
     kind: ClassVar[str]
@@ -185,6 +186,7 @@ class Task(ABC):
     extra: tuple[str, ...] = ()
     nested: bool = False
     relates: ClassVar[bool] = False
+    table_keys: ClassVar[Mapping[str, Collection[str]]] = {}
     annotated: Mapping[str, tuple[str, ...]] = {}
     asked: frozenset[str] = frozenset()
     transitions: Transitions | None = None
@@ -526,7 +528,12 @@ def task_of(settings: Mapping[str, Any]) -> Task:
     parameters = signature(KINDS[kind]).parameters
     unknown = sorted(arguments.keys() - parameters.keys())
     if unknown:
-        hint = _suggestion(unknown[0], _FOREIGN_SETTINGS, parameters)
+        tables = [table for table, keys in KINDS[kind].table_keys.items() if unknown[0] in keys]
+        hint = (
+            f" It is a key of each of the {tables[0]}, as in [[task.{tables[0]}]]; move it there."
+            if tables
+            else _suggestion(unknown[0], _FOREIGN_SETTINGS, parameters)
+        )
         message = (
             f"a task of kind {kind!r} has no setting {unknown[0]!r}; expected some of {', '.join(parameters)}.{hint}"
         )

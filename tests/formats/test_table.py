@@ -247,6 +247,16 @@ def test_named_columns_leave_the_known_ones_known() -> None:
     assert plain(docs) == [("7", "Zorbs wobble.", ("A",))]
 
 
+@pytest.mark.parametrize("text", ["Heading,Summary", "2, 3"])
+def test_several_columns_of_text_are_selected(text: str) -> None:
+    docs = read_text("Ref,Heading,Summary\n7,BRCA1.,It binds.\n", "a.csv", text=text, id="1", header="yes")
+    assert [(doc.id, [passage.text for passage in doc.passages]) for doc in docs] == [("7", ["BRCA1.", "It binds."])]
+    [doc] = read_text('Ref,"Heading, in full"\n7,BRCA1.\n', "a.csv", text="Heading, in full", id="Ref")
+    assert doc.text == "BRCA1."
+    with raises(FormatError, code="unknown-columns", value="4"):
+        read_text("Ref,Heading,Summary\n7,BRCA1.,It binds.\n", "a.csv", text="Heading,4")
+
+
 @pytest.mark.parametrize("text", ["4", "0", "comments", "9" * 5000])
 def test_a_named_column_that_is_not_there_says_so(text: str) -> None:
     with raises(FormatError, code="unknown-columns", value=text, mentions="'number'"):

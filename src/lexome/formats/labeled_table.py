@@ -39,7 +39,8 @@ _LAYOUTS = (
 )
 _ADVICE = (
     "Rename the columns; or name them with the options text, id and label, by name or number, and say whether the "
-    "first row names columns, in `lexome annotate` and `convert`: --set text=COLUMN --set id=COLUMN --set header=yes."
+    "first row names columns, in `lexome annotate` and `convert`: --set text=COLUMN[,COLUMN] --set id=COLUMN "
+    "--set header=yes."
 )
 
 
@@ -85,7 +86,7 @@ def read(
     """One document per row, with its text (or title and abstract, or a pair of sentences), labels and id.
 
     Columns are recognized by their header names or by their number; `text`, `label` and `id` select others, by
-    name or by number from 1. Labels are split at ";". The id of a row without one is made of file and line.
+    name or by number from 1; `text` may be several, separated by commas, which are joined in this order. Labels are split at ";". The id of a row without one is made of file and line.
 
     Cells are separated by commas or semicolons in a .csv file, by tabs otherwise. In tab-separated files a quote is
     text, except in a cell that a CSV writer must have quoted (it has doubled quotes or a tab inside). quotes="csv" also
@@ -142,7 +143,7 @@ def read_rows(
 
 def _layout(cells: list[str], named: tuple[str, str, str], header: str) -> tuple[TableLayout, bool]:
     """The layout, and whether the first row is a header."""
-    by_name = any(name and not name.isdecimal() for name in named)
+    by_name = any(part and not part.isdecimal() for name in named for part in name.split(","))
     lowered = _usual_names(cells)
     known = _are_articles(lowered) or all(name in _KNOWN for name in lowered)
     has_header = by_name or known if header == "auto" else header == "yes"
@@ -178,9 +179,11 @@ def _layout_of_columns(names: list[str], named: tuple[str, str, str], cells: lis
     unknown = [name for name in lowered if name not in _KNOWN]
     if unknown and not any(named) and not _are_articles(lowered):
         raise _unknown_columns(f"the columns {', '.join(map(repr, unknown[:20]))} are unknown", cells)
-    text, label, id = (_position(name, columns, cells) for name in named)
-    if text is not None:
-        texts = [(text, _TEXTS.get(columns[text].lower(), "paragraph"))]
+    names_of_texts = [named[0]] if named[0] in columns else [name.strip() for name in named[0].split(",")]
+    selected = [index for name in names_of_texts if (index := _position(name, columns, cells)) is not None]
+    label, id = (_position(name, columns, cells) for name in named[1:])
+    if selected:
+        texts = [(index, _TEXTS.get(columns[index].lower(), "paragraph")) for index in selected]
     else:
         texts = [(index, _TEXTS[name]) for index, name in enumerate(lowered) if name in _TEXTS]
     if not texts:

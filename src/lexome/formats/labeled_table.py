@@ -86,7 +86,8 @@ def read(
     """One document per row, with its text (or title and abstract, or a pair of sentences), labels and id.
 
     Columns are recognized by their header names or by their number; `text`, `label` and `id` select others, by
-    name or by number from 1; `text` may be several, separated by commas, which are joined in this order. Labels are split at ";". The id of a row without one is made of file and line.
+    name or by number from 1. `text` may be several, separated by commas: their texts are passages in this order.
+    Labels are split at ";". The id of a row without one is made of file and line.
 
     Cells are separated by commas or semicolons in a .csv file, by tabs otherwise. In tab-separated files a quote is
     text, except in a cell that a CSV writer must have quoted (it has doubled quotes or a tab inside). quotes="csv" also

@@ -218,6 +218,17 @@ def test_scores_with_other_settings_are_not_replaced(
     assert (done / "study.json").read_bytes() == before
 
 
+def test_a_second_run_that_fails_midway_keeps_the_table(study: Path, model: Path, data: Path, tmp_path: Path) -> None:
+    words = ["reproduce", str(study), "--data", str(data), "--out", str(tmp_path / "out"), "--device", "cpu", "--quick"]
+    words += ["--only", "GAD", "--model", f"a={model}"]
+    assert CliRunner().invoke(app, [*words, "--model", f"b={model}"]).exit_code == 0
+    before = (tmp_path / "out" / "study.json").read_bytes()
+    other = tiny_model(tmp_path / "other", seed=1)
+    result = CliRunner().invoke(app, [*words, "--model", f"b={other}"])
+    assert getattr(result.exception, "code", None) == "other-settings"
+    assert (tmp_path / "out" / "study.json").read_bytes() == before
+
+
 def test_a_quick_study_has_one_run_per_task(study: Path, model: Path, data: Path, tmp_path: Path) -> None:
     found = reproduce(
         open_study(study), {"m": model}, options(tmp_path, data, quick=True, only=("NCBI-disease", "GAD"))

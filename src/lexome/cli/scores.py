@@ -137,13 +137,17 @@ def reproduce(
     with needs("train", purpose="reproducing a study"):
         from lexome.reproduce.reproduce import StudyOptions
         from lexome.reproduce.reproduce import reproduce as run
-        from lexome.reproduce.tables import text_table, write_result
+        from lexome.reproduce.tables import STUDY, read_result, text_table, write_result
     folder = out if out is not None else Path("reproduced") / opened.name
     overrides = overrides_of(set_ or ())
     options = StudyOptions(folder, data, tuple(only or ()), quick, jobs, device, overrides, progress_shown=not quiet)
 
+    earlier = read_result(folder / STUDY).scores if (folder / STUDY).is_file() else 0
+
     def write(result: "StudyResult") -> None:
-        write_result(result, folder)
+        # A second run that fails midway leaves the table of the first.
+        if result.scores >= earlier:
+            write_result(result, folder)
 
     with interruptible(folder, kept="finished runs"):
         result = run(opened, models, options, on_update=write)

@@ -315,6 +315,11 @@ class StudyResult(_Stored):
     curve: str | None = None
     environment: dict[str, str] = Field(default={}, validation_alias="made", serialization_alias="made")
 
+    @property
+    def scores(self) -> int:
+        """The number of scores of our models."""
+        return sum(len(row.ours) for row in self.rows)
+
     def within_lab_ranges(self) -> tuple[int, int]:
         """How many of our estimates lie within the range between labs, and how many can be compared."""
         pairs = [

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from lexome.document import Document, Passage, Span, lay_out
 from lexome.errors import CheckpointError, UsageError
+from lexome.infer import boundary_rules, name_rules
 from lexome.infer.annotator import default_model
 from lexome.infer.predictor import read_settings, write_settings
 from lexome.infer.rules import (
@@ -23,6 +24,8 @@ from lexome.infer.rules import (
     Drop,
     Mention,
     NameIndex,
+    RareForm,
+    find_names,
     is_cell_type,
     is_clinical,
     lexicon,
@@ -40,7 +43,7 @@ from lexome.infer.selection import (
     refine_document,
     select,
 )
-from lexome.infer.variant_rules import EXON_SCORE, SCORE
+from lexome.infer.variant_rules import CERTAIN, EXON, EXON_SCORE, SCORE, SIGN
 from lexome.tasks.task import PredictedMention
 
 TYPES = ("Gene", "Disease", "Chemical", "Species", "CellLine", "Variant")
@@ -450,6 +453,33 @@ def test_a_name_index_finds_what_a_search_at_every_word_finds(names: list[str], 
         if whole and (not expected or word.start() >= expected[-1][1]):
             expected.append((word.start(), max(whole)))
     assert list(NameIndex(names).find(text)) == expected
+    assert list(find_names(text, names)) == expected
+
+
+NOTATIONS = """
+rs1799971|rs 123|Rs123|c.76A>T|c.(76_77delAT|g.123_124insACGT|n.-14C>T|c.*37dup|c.88+2T&gt;G|m.3243A→G|r.76del|p.V600E
+p.(Val600Glu)|p.R97*|p.Arg97fs*12|p.Lys5_Glu7del|p.Gly12=|Val600Glu|Pro75 Ala|Gly(388)Arg|Ser-326-Cys|Arg16-->Gly|Gln5X
+Trp26stop|1138G>A|-308 G > A|+5G→C|657del5|185delAG|12_13insA|5382dupC|IVS10+1G>A|IVS 4 -2, a->g|IVS3+5delG|-31T/C
+1858 C/T|C-344T|A-12 G|30-bp deletion|3.5-kb gene deletion|12,5. Mb duplication|3 nucleotide in-frame insertion
+9base pair deletion|CCR5-Delta32|Δ32|∆ 32|delta-32|F508del|Delta F508|ΔF508|DelF508|exon 19 deletion
+Exons 5-7 duplications|exon 14 skipping|Exon14 skipping|Ex19del|ex3del|del 19|Del19|deletion 19|deletion19
+"""
+
+
+@pytest.mark.parametrize("notation", re.split(r"[|\n]", NOTATIONS.strip()))
+def test_every_notation_has_the_sign_of_one(notation: str) -> None:
+    assert CERTAIN.search(notation) or EXON.search(notation)
+    assert SIGN.search(notation)
+
+
+RARE = [form for module in (boundary_rules, name_rules) for form in vars(module).values() if isinstance(form, RareForm)]
+
+
+@pytest.mark.parametrize("form", RARE)
+@given(data=st.data())
+def test_rare_forms_are_found_wherever_they_are(form: RareForm, data: st.DataObject) -> None:
+    text = data.draw(st.from_regex(form.pattern))
+    assert [match.span() for match in form.finditer(text)] == [match.span() for match in form.pattern.finditer(text)]
 
 
 def test_a_name_index_finds_the_longest_whole_words() -> None:

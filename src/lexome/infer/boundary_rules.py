@@ -5,7 +5,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
 from lexome.infer.name_rules import EPITHET, GENERA, is_epithet
-from lexome.infer.rules import CELL_LINE, MAX_NAME, Drop, Mention, Occupied
+from lexome.infer.rules import CELL_LINE, MAX_NAME, Drop, Mention, Occupied, RareForm
 
 RULE = "boundaries"
 
@@ -13,21 +13,25 @@ RULE = "boundaries"
 ALLELE_MARK = re.compile(
     r"(?<=[A-Za-z0-9)])(?:[-/]?(?:cKO|KO|ko|flox(?:ed|/flox)?|fl/fl|fl|lox[pP]?(?:/lox[pP]?)?|null|TTD|Min(?:/\+)?)|[\s(]*[-+]/[-+]\)?|\([-+]/[-+]\)?)\Z"
 )
+ALLELE_ENDS = frozenset("OoxdlpPDn+-)")
 # The same before mice and their cells, where the model may find no gene: XpdTTD mice.
-GLUED_ALLELE = re.compile(
-    r"(?<![\w/-])(?!WT|Wild|Non|Homo|Het)([A-Z][A-Za-z]{1,7}?(?:\d{1,3}[a-z]?\d?)?)"
+GLUED_ALLELE = RareForm(
+    r"(?<![\w/-])",
+    r"(?!WT|Wild|Non|Homo|Het)([A-Z][A-Za-z]{1,7}?(?:\d{1,3}[a-z]?\d?)?)"
     r"(?:cKO|KO|ko|flox(?:ed)?|fl|lox[pP]?|null|TTD|Min)(?:/[\w+-]{1,6})?"
-    r"(?= (?:mice|mouse|MEFs?|embryos|littermates|animals|fibroblasts|BMDMs?)(?!\w))"
+    r"(?= (?:mice|mouse|MEFs?|embryos|littermates|animals|fibroblasts|BMDMs?)(?!\w))",
+    sign=r" (?:mice|mouse|MEFs?|embryos|littermates|animals|fibroblasts|BMDMs?)(?!\w)",
 )
 GLUED_SCORE = 0.9
 # Genes whose mutant is behind a stop cassette: KrasLSL-G12D.
-CASSETTE = re.compile(r"(?<![\w/-])([A-Z][a-z]{2,5}\d{0,2}[a-z]?\d?)(?=LSL-[A-Z\d])")
+CASSETTE = RareForm(r"(?<![\w/-])", r"([A-Z][a-z]{2,5}\d{0,2}[a-z]?\d?)(?=LSL-[A-Z\d])", sign="LSL-")
 # Cells by what is on them: of CD4+ and CD11b(+) the genes are CD4 and CD11b, in BioRED and NLM-Gene 173 of 174 times.
 ON_CELLS = re.compile(r"(?:(?<=\w\w\d)|(?<=\w\d[a-z]))(?<!Ca2)(?:\(\+\)|\+)\Z")
 # Star alleles: datasets annotate SLCO1B1 of SLCO1B1*5, never both; the allele is a part of the names of HLA types.
 STAR = re.compile(r"(?<=\w)\*\d{1,3}\w?(?:/\*\d{1,3}\w?)?\Z")
 # Of ApoE e3, too, datasets have the gene without its allele, ten of ten times.
 APOE = re.compile(r"(?:(?<=[Aa][Pp][Oo]E)|(?<=lipoprotein E))[\s-]?(?:ε|ɛ|e|epsilon[ -]?)[234](?:/(?:ε|ɛ|e)?[234])?\Z")
+APOE_ENDS = frozenset("234")
 # Charges: "Ca2" of Ca2+ or Ca(2 of Ca(2+) is neither the element nor the ion.
 CUT_CHARGE = re.compile(r"(?:Ca|Mg|Zn|Fe|Cu|Mn|Co|Ni|Cd|Pb|Hg|Sr|Ba|Al|Cr)\(?[23]")
 # Ions of one element: of Na+ and Cl-, DrugProt has the charge 68 of 70 times and the BioNLP shared tasks 7 of 7; BC5CDR
@@ -154,7 +158,11 @@ def apply_boundaries(text: str, mentions: Sequence[Mention], drops: list[Drop]) 
             mention = Mention(*mention.place, "Species", mention.score, RULE)
         elif mention.type == "Chemical":
             start, end = chemical_name(text, start, end)
-        if not any(map(str.isalpha, text[start : min(end, start + MAX_NAME)])) and mention.type != CELL_LINE:
+        if (
+            not text[start : start + 1].isalpha()
+            and mention.type != CELL_LINE
+            and not any(map(str.isalpha, text[start : min(end, start + MAX_NAME)]))
+        ):
             start = end
         if start >= end:
             drops.append(Drop(mention, "punctuation"))
@@ -178,12 +186,22 @@ def chemical_name(text: str, start: int, end: int) -> tuple[int, int]:
         start = isotope.start()
     if text[end : end + 1] == "+" and CUT_CHARGE.fullmatch(text, start, end):
         return start, end + (2 if text[end : end + 2] == "+)" and "(" in text[start:end] else 1)
-    rest = SUBSCRIPT.match(text, end) or SECOND_WORD.match(text, end) or OXIDATION.match(text, end)
-    if rest is None and PEPTIDE.fullmatch(text, start, end):
-        rest = NUMBER.match(text, end)
-    if rest is None and CATION.fullmatch(text, start, end):
+    # The next character says which of the forms there can be.
+    following = text[end : end + 1]
+    rest = None
+    if following == "(" or ")" in text[max(0, end - 3) : end]:
+        rest = SUBSCRIPT.match(text, end)
+    if rest is not None:
+        return start, rest.end()
+    if following == " ":
+        rest = SECOND_WORD.match(text, end)
+        if rest is None and PEPTIDE.fullmatch(text, start, end):
+            rest = NUMBER.match(text, end)
+    elif following == "(":
+        rest = OXIDATION.match(text, end)
+    elif following == "+" and CATION.fullmatch(text, start, end):
         rest = POSITIVE.match(text, end)
-    elif rest is None and ANION.fullmatch(text, start, end):
+    elif following == "-" and ANION.fullmatch(text, start, end):
         rest = NEGATIVE.match(text, end)
     return start, rest.end() if rest is not None else end
 
@@ -246,7 +264,7 @@ def balanced(text: str, start: int, end: int) -> tuple[int, int]:
         else:
             break
     # "budesonide-" of "budesonide-formoterol", but "Cl-" and "NO3-".
-    if HYPHENATED.match(text, max(start, end - 4), end) and text[end : end + 1].isalpha():
+    if text[end : end + 1].isalpha() and HYPHENATED.match(text, max(start, end - 4), end):
         end -= 1
     # "15 nucleotide (nt": the bracket closes right behind it.
     if (
@@ -265,6 +283,24 @@ def _unclosed(text: str, start: int, end: int) -> bool:
 
 def gene_name(text: str, start: int, end: int) -> tuple[int, int]:
     """The gene without its species, words that are no part of its name and the mark of an allele."""
+    # Most genes are one word of letters and digits.
+    if not text[start:end].isalnum():
+        start, end = _without_words(text, start, end)
+    star = STAR.search(text, max(start, end - 12), end) if "*" in text[start:end] else None
+    if star is None and text[end - 1 : end] in APOE_ENDS:
+        star = APOE.search(text, max(start, end - 16), end)
+    if star is not None and not text.startswith("HLA", start):
+        end = star.start()
+    name = text[start:end]
+    if name == "Lp" and text.startswith("(a)", end):
+        return start, end + 3
+    if name[-1:] in ALLELE_ENDS and (mark := ALLELE_MARK.search(name)) and mark.start() >= MIN_GENE:
+        return start, start + mark.start()
+    return start, end
+
+
+def _without_words(text: str, start: int, end: int) -> tuple[int, int]:
+    """The gene without its species, words that are no part of its name and the sign of a cell."""
     for words in (STATE, BEFORE_GENE, BEFORE_GENE, GENE_BEFORE):
         if (before := words.match(text, start, end)) is not None:
             start = before.end()
@@ -274,21 +310,13 @@ def gene_name(text: str, start: int, end: int) -> tuple[int, int]:
         end = after.start()
     if (sign := ON_CELLS.search(text, max(start, end - 3), end)) is not None:
         end = sign.start()
-    star = STAR.search(text, max(start, end - 12), end) or APOE.search(text, max(start, end - 16), end)
-    if star is not None and not text.startswith("HLA", start):
-        end = star.start()
-    name = text[start:end]
-    if name == "Lp" and text.startswith("(a)", end):
-        return start, end + 3
-    if (mark := ALLELE_MARK.search(name)) and mark.start() >= MIN_GENE:
-        return start, start + mark.start()
     return start, end
 
 
 def split_list(text: str, start: int, end: int, type: str) -> list[tuple[int, int]]:
     """The places of the names in a list that became one mention, if each is a name by itself; else the place."""
     whole = LIST_PART.get(type)
-    if whole is None or not SEPARATOR.search(text, start, end):
+    if whole is None or " " not in text[start:end] or not SEPARATOR.search(text, start, end):
         return [(start, end)]
     parts, begin = [], start
     for separator in SEPARATOR.finditer(text, start, min(end, start + MAX_LIST)):

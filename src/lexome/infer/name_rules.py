@@ -6,8 +6,9 @@ substances by the stems of the WHO, species by Latin binomials.
 
 import re
 from collections.abc import Collection, Iterator, Sequence
+from functools import cache
 
-from lexome.infer.rules import WORD, Drop, Mention, NameIndex, with_names
+from lexome.infer.rules import Drop, Mention, NameIndex, RareForm, find_names, with_names, words_of
 
 RULE = "name-forms"
 # Precision of what the rule added on the development sets (results/annotator_rules.json).
@@ -30,6 +31,9 @@ ciclovir cyclovir tecavir tegravir buvir asvir previr navir amivir oxavir trelvi
 bactam zolid conazole fungin vancin thromycin
 """
 STEMS = tuple(_STEMS.split())
+# As long as the shortest stem: one look-up rules out nearly all words.
+END = min(map(len, STEMS))
+STEM_ENDS = frozenset(end for stem in STEMS for end in (stem[-END:], stem[-END:].upper()))
 NO_DRUGS = frozenset(("carbapenem", "glitazone", "gliptin", "triptan"))
 MIN_DRUG = 7
 # What an antibody carries, and the letters that tell biosimilars and cells apart: trastuzumab deruxtecan,
@@ -41,7 +45,9 @@ AFTER_ANTIBODY = re.compile(
 )
 
 # Gene therapies have a name of two words: onasemnogene abeparvovec, idecabtagene vicleucel.
-GENE_THERAPY = re.compile(r"(?<!\w)[A-Za-z][a-z]{4,}gene [a-z]{3,}(?:vec|cel)(?![\w-])")
+GENE_THERAPY = RareForm(
+    r"(?<!\w)", r"[A-Za-z][a-z]{4,}gene [a-z]{3,}(?:vec|cel)(?![\w-])", sign="gene [a-z]{3,}(?:vec|cel)"
+)
 
 # Microbes
 
@@ -67,6 +73,7 @@ Toxoplasma Trypanosoma Wolbachia
 """
 KNOWN_BY_GENUS = frozenset(_KNOWN_BY_GENUS.split())
 GENERA = KNOWN_BY_GENUS.union(_GENERA.split())
+GENERA_INDEX = NameIndex(GENERA)
 EPITHET = re.compile(r" ([a-z]{4,})(?![\w-])")
 _LATIN_ENDS = (
     "us is um ae i ans ens ax oides cola ica osa ata ale ile ana ina ella gena genes phila formis plex nax lis"
@@ -84,40 +91,47 @@ DISEASE_END = re.compile(r"(?:itis|osis|iasis|emia|aemia)\Z")
 SEROTYPE = re.compile(
     r" O\d{1,3}(?::(?:H\d{1,3}|NM|H-|K\d{1,3}))?(?!\w)| (?:serovar )?(?:Typhi(?:murium)?|Enteritidis)(?!\w)"
 )
-COLI = re.compile(r"(?<!\w)E\. coli(?= O\d)")
+COLI = RareForm(r"(?<!\w)", r"E\. coli(?= O\d)")
 BINOMIAL = re.compile(r"([A-Z])[a-z]{2,} ([a-z]{3,})")
 
 # Genes
 
 # Locus tags and other systematic names: of yeasts, Arabidopsis, rice, Mycobacterium, Drosophila and frequent bacteria,
 # of cDNA projects and of Ensembl. Of 463 in six corpora, annotators have 459.
-LOCUS = re.compile(
-    r"(?<![\w-])(?:Y[A-P][LR]\d{3}[WC](?:-[A-Z])?|SP(?:AC|BC|CC)\d{1,4}\.\d{2}c?|A[Tt][1-5CM][Gg]\d{5}(?:\.\d)?"
-    r"|(?:LOC_)?Os\d\dg\d{5,7}|[Rr]v\d{4}[ABDc]?c?|PA\d{4}(?=[^\w-]|\Z)|STM\d{4}|MSMEG_\d{4}|MAB_\d{4}c?|BSU\d{5}"
-    r"|SCO\d{4}|lmo\d{4}|s[lr][lr]\d{4}|BAB[12]_\d{4}|FTT_?\d{4}c?|SAOUHSC_\d{5}|SPy_?\d{4}|CG\d{4,5}|C[1-9XY]\d?orf\d{1,3}"
-    r"|KIAA\d{4}|DKFZ[pP]\d{3}\w\d{3,4}|LOC\d{5,9}|ENS(?:MUS|RNO|DAR|GAL)?[GTP]\d{11})(?!\w)"
+LOCUS = RareForm(
+    r"(?<![\w-])",
+    r"(?:Y[A-P][LR]\d{3}[WC](?:-[A-Z])?|SP(?:AC|BC|CC)\d{1,4}\.\d{2}c?|A[Tt][1-5CM][Gg]\d{5}(?:\.\d)?"
+    r"|LOC_Os\d\dg\d{5,7}|Os\d\dg\d{5,7}|Rv\d{4}[ABDc]?c?|rv\d{4}[ABDc]?c?|PA\d{4}(?=[^\w-]|\Z)|STM\d{4}|MSMEG_\d{4}"
+    r"|MAB_\d{4}c?|BSU\d{5}|SCO\d{4}|lmo\d{4}|s[lr][lr]\d{4}|BAB[12]_\d{4}|FTT_?\d{4}c?|SAOUHSC_\d{5}|SPy_?\d{4}"
+    r"|CG\d{4,5}|C[1-9XY]\d?orf\d{1,3}|KIAA\d{4}|DKFZ[pP]\d{3}\w\d{3,4}|LOC\d{5,9}|ENS(?:MUS|RNO|DAR|GAL)?[GTP]\d{11})"
+    r"(?!\w)",
 )
 # Deletion mutants of bacteria, ΔphoP: BioNLP11ID has the sign in the name, 91 of 91 times, and the model mostly too.
 DELETED_GENE = re.compile(r"(?:(?:(?<!\w)|(?<=[a-z\d]))[Δ∆]|(?<!\w)[Dd]elta-?)[a-z]{3}[A-Z]{1,4}\d{0,2}(?![a-z\d])")
-DELTA = re.compile("[Δ∆]|[Dd]elta")
+DELTA = re.compile("Δ|∆|Delta|delta")
 # Channels and receptors whose names begin with a chemical: Nav1.7, Ca(V)2.1, Kir6.2, K(ATP), 5-HT(1A).
-CHANNEL = re.compile(
-    r"(?<![\w-])(?:(?:Na|Ca|K)(?:[vV]|ir|IR|\((?:[vV]|ir|IR)\))\d\.\d{1,2}|K\(ATP\)|5-HT(?:\([1-7][A-F]?\)|[1-7][A-F]?))(?!\w)"
+_NUMBERED = r"(?:[vV]|ir|IR|\((?:[vV]|ir|IR)\))\d\.\d{1,2}"
+CHANNEL = RareForm(
+    r"(?<![\w-])",
+    rf"(?:Na{_NUMBERED}|Ca{_NUMBERED}|K{_NUMBERED}|K\(ATP\)|5-HT(?:\([1-7][A-F]?\)|[1-7][A-F]?))(?!\w)",
 )
 # A symbol right before the notation of a variant: "GLA p.Asn215Ser". Of ten in three corpora, all are genes; sequences
 # are excluded.
-NOTED = re.compile(
-    r"(?<![\w-])(?!(?:[ACGTU]+|SN[PV]s?|WT|DNA|RNA|VUS|HGVS|AND|OR|THE|WITH|OF|IN|VARIANTS?|MUTATIONS?|ID)(?!\w))"
-    r"[A-Z][A-Z0-9]{1,7}(?= \(?(?:c\.\d|p\.\(?[A-Z]))"
+NOTED = RareForm(
+    r"(?<![\w-])",
+    r"(?!(?:[ACGTU]+|SN[PV]s?|WT|DNA|RNA|VUS|HGVS|AND|OR|THE|WITH|OF|IN|VARIANTS?|MUTATIONS?|ID)(?!\w))"
+    r"[A-Z][A-Z0-9]{1,7}(?= \(?(?:c\.\d|p\.\(?[A-Z]))",
+    sign=r"\.(?<=[ (][cp]\.)[\dA-Z(]",
 )
 # Constants of dissociation and of Michaelis, K(D) and K(m), whose letter the model takes for potassium.
 CONSTANT = re.compile(r"K\((?:[DdIiMmAaBb]|app|cat)\)")
 
 # The metal at the beginning of a sentence, which elsewhere is a verb: "Lead exposure", "Lead and cadmium".
-LEAD = re.compile(
-    r"(?<!\w)Lead(?=(?:-induced|-exposed)\b| (?:exposures?|poisoning|levels?|concentrations?|toxicity|intoxication"
+LEAD = RareForm(
+    r"(?<!\w)",
+    r"Lead(?=(?:-induced|-exposed)\b| (?:exposures?|poisoning|levels?|concentrations?|toxicity|intoxication"
     r"|acetate|nitrate|chloride|ions?|contents?|contamination|burden|was (?:measured|determined|detected|found)"
-    r"|(?:and|or) (?:cadmium|mercury|arsenic|zinc|copper|other metals)|is (?:a|an) (?:\w+ )?(?:metal|neurotoxi\w+)))"
+    r"|(?:and|or) (?:cadmium|mercury|arsenic|zinc|copper|other metals)|is (?:a|an) (?:\w+ )?(?:metal|neurotoxi\w+)))",
 )
 
 # What is no mention, whatever the model says: parts of antibodies' names, signs of tests, kinds of RNA, the glomerular
@@ -161,13 +175,11 @@ def apply_name_forms(
     for mention in mentions:
         start, end = mention.place
         if (
-            NO_NAME.fullmatch(text, start, end)
-            or ((none := NO_NAME_OF.get(mention.type)) is not None and none.fullmatch(text, start, end))
-            or CHIMERIC.match(text, start, end + 3)
+            _no_names(mention.type).fullmatch(text, start, end)
+            or (text.startswith("CAR", start) and CHIMERIC.match(text, start, end + 3))
             or (end - start == 1 and CONSTANT.match(text, start))
-            or _is_survival(text, mention)
-            or (mention.type != "Chemical" and VITAMIN.fullmatch(text, start, end))
-            or _is_end_of_word(text, mention)
+            or (mention.type == "Disease" and _is_survival(text, mention))
+            or (mention.type == "Gene" and _is_end_of_word(text, mention))
         ):
             drops.append(Drop(mention, "no name"))
         else:
@@ -184,12 +196,18 @@ def apply_name_forms(
     return with_names(text, kept, sorted(found, key=lambda name: name.place), drops) if found else kept
 
 
+@cache
+def _no_names(type: str) -> re.Pattern[str]:
+    """What is no mention of a type, in one pattern: every mention is matched with it."""
+    forms = [NO_NAME, NO_NAME_OF.get(type), VITAMIN if type != "Chemical" else None]
+    return re.compile("|".join(form.pattern for form in forms if form is not None))
+
+
 def _is_survival(text: str, mention: Mention) -> bool:
-    """Whether OS is overall survival: near other endpoints, and where no osteosarcoma is mentioned."""
+    """Whether the disease OS is overall survival: near other endpoints, and where no osteosarcoma is mentioned."""
     start, end = mention.place
     return (
-        mention.type == "Disease"
-        and text[start:end] == "OS"
+        text[start:end] == "OS"
         and "osteosarcoma" not in text.lower()
         and SURVIVAL.search(text, max(0, start - SURVIVAL_WINDOW), end + SURVIVAL_WINDOW) is not None
     )
@@ -198,8 +216,7 @@ def _is_survival(text: str, mention: Mention) -> bool:
 def _is_end_of_word(text: str, mention: Mention) -> bool:
     """Whether a gene is the last letters of a word with a hyphen: "cat" of the catalytic domain AmiC2-cat."""
     start, end = mention.place
-    is_short = mention.type == "Gene" and end - start <= MAX_END and text[start:end].islower()
-    return is_short and text[max(0, start - 1) : start] == "-"
+    return end - start <= MAX_END and text[max(0, start - 1) : start] == "-" and text[start:end].islower()
 
 
 def systematic_genes(text: str) -> Iterator[tuple[int, int]]:
@@ -212,11 +229,11 @@ def systematic_genes(text: str) -> Iterator[tuple[int, int]]:
 
 def drugs(text: str) -> Iterator[tuple[int, int]]:
     """The places of drugs, by the stems of their names."""
-    therapies = [match.span() for match in GENE_THERAPY.finditer(text)] if "gene " in text else []
+    therapies = [match.span() for match in GENE_THERAPY.finditer(text)]
     yield from therapies
     ends = {end for _, end in therapies}
-    names = set(filter(is_drug, WORD.findall(text)))
-    for start, end in NameIndex(names).find(text) if names else ():
+    names = {word for word in words_of(text) if word[-END:] in STEM_ENDS and is_drug(word)}
+    for start, end in find_names(text, names):
         after = AFTER_ANTIBODY.match(text, end)
         if end not in ends:
             yield start, after.end() if after is not None else end
@@ -236,7 +253,7 @@ def is_drug(word: str) -> bool:
 
 def microbes(text: str) -> Iterator[tuple[int, int]]:
     """The places of microbes with their epithets and serotypes."""
-    for start, end in NameIndex(GENERA).find(text):
+    for start, end in GENERA_INDEX.find(text):
         epithet = EPITHET.match(text, end)
         if epithet is not None and is_epithet(epithet[1]):
             end = epithet.end()
@@ -266,4 +283,4 @@ def short_binomials(text: str, mentions: Sequence[Mention]) -> Iterator[tuple[in
         for mention in mentions
         if mention.type == "Species" and (full := BINOMIAL.fullmatch(text, *mention.place))
     }
-    return NameIndex(names).find(text) if names else iter(())
+    return find_names(text, names)

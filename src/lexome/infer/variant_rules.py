@@ -191,7 +191,26 @@ EXON = re.compile(
     r"\b(?:[Ee]xons? ?\d{1,2}(?:-\d{1,2})? (?:in-frame )?(?:deletions?|insertions?|duplications?)|[Ee]xon ?14 skipping"
     r"|[Ee]x(?:on)?\d{1,2}del|[Dd]el(?:etion)? ?19\b)(?!\w)"
 )
-DELETED = re.compile(r"\ddel")
+
+# What a text with any of these notations has: a digit, period or x, which `re` can jump to, and the least that is
+# around it. One text in ten has it, and this takes a quarter of the time of looking for the notations.
+SIGN = re.compile(
+    r"[\d.x](?:"
+    + "|".join(
+        (
+            rf" ?[ACGT] ?(?:{ARROW}|/)",
+            "(?:del|ins|dup)",
+            "[.,]*[- ]?(?:bp|kbp|kb|Mb|nt|nucleotide|base)",
+            rf"\)?[- ]?(?:{ARROW})? ?(?:{AMINO_3}|Ter|Stop|stop|X)(?![a-z])",
+            r"(?<=[Rr]s\d)|(?<=[Rr]s \d)|(?<=IVS\d)|(?<=IVS \d)|(?<=[ACGT]-\d)",
+            r"(?<=F5)08|(?<=[aΔ∆]3)2|(?<=[aΔ∆][ -]3)2",
+            r"(?<=[cgmnrp]\.)[\d(*+\-A-Z]",
+            # exon 19 deletion, del 19
+            r"(?<=x)on|(?<=1)9\b(?:(?<=[ln]19)|(?<=[ln] 19))",
+        )
+    )
+    + ")"
+)
 
 # What the model takes for variants and annotators do not: markers (D13S263), translocations, t(9;22), probes of
 # methylation, strains (14028s) and peptides; and residues without a change, where a protein is phosphorylated or
@@ -221,11 +240,13 @@ AFTER_VARIANT = re.compile(r"[\s-]*(?:mutations?|mutants?|variants?|alleles?|pro
 
 def apply_variants(text: str, mentions: Sequence[Mention], drops: list[Drop]) -> list[Mention]:
     """The mentions with variants added, corrected and removed, and genes cut where a variant begins."""
+    predicted = sorted((mention for mention in mentions if mention.type == TYPE), key=lambda mention: mention.start)
+    if not (predicted or SIGN.search(text) or SUBSTITUTED.search(text)):
+        return list(mentions)
     genes = [mention for mention in mentions if mention.type == "Gene"]
     lines = Occupied(text, (mention for mention in mentions if mention.type == "CellLine" and mention.score >= 0.5))
     found = list(notations(text, genes, lines))
     kept = [mention for mention in mentions if mention.type != TYPE]
-    predicted = sorted((mention for mention in mentions if mention.type == TYPE), key=lambda mention: mention.start)
     if not (found or predicted or SUBSTITUTED.search(text)):
         return list(mentions)
     corrected = list(_corrected(text, predicted, found, drops))
@@ -253,9 +274,8 @@ def _glued_genes(text: str, mentions: Sequence[Mention]) -> Iterator[Mention]:
 
 def notations(text: str, genes: Sequence[Mention], lines: Occupied) -> Iterator[tuple[int, int]]:
     """The places of variants by notation, in order, without overlaps."""
-    places = [match.span() for match in CERTAIN.finditer(text)]
-    if "xon" in text or "19" in text or DELETED.search(text):
-        places += [match.span() for match in EXON.finditer(text)]
+    forms = (CERTAIN, EXON) if SIGN.search(text) else ()
+    places = [match.span() for form in forms for match in form.finditer(text)]
     substituted = SUBSTITUTED.search(text)
     if not (places or substituted):
         return

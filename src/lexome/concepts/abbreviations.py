@@ -48,7 +48,7 @@ _MAX_COST_OF_TWO = 0.6
 _MAX_COST_WITH_DIGIT = 0.75
 _LOWER_CASE = 1.0
 _HEAD = 0.3
-_HOPELESS = 1e9
+_ROUNDING = 1e-6
 _JOINTS = frozenset(("and", "or", "&", "and/or"))
 
 _STOP = "a an and as at by de du for from in into of on or per the to type via with within without et"
@@ -67,6 +67,7 @@ _NO_SHORT_FORM = re.compile(
     r"(?:[ivx]+|n|no|vs|e\.?g|i\.?e|see|fig|figs|table|ref|refs|left|right|p|r|mean|sd|sem|both|all|none|and|or|not|"
     r"[a-d]|total|range|control|controls|mg|kg|ml|cm|mm|min|h|s|d)\.?"
 )
+_NOT_IN_SHORT_FORM = frozenset("=<>%±")
 _EXPANSION = re.compile(
     r"(?:(?:hereafter|hereinafter|henceforth|here|also)?\s*(?:abbreviated|called|termed|designated|denoted|named|"
     r"referred to|known)?\s*(?:as|to)?\s*[:,]?\s+)(?=\S)"
@@ -81,7 +82,8 @@ _JOINT = re.compile(r"[\s,]*(?:and|or|and/or|versus|vs\.?|to|,)\s+")
 _NEXT_PARENTHESIS = re.compile(r"\s+(?:and|or|,)\s+(?:[\w-]+\s+){1,3}\([^()]*\)")
 _HEAD_WORDS = re.compile(r"\s+([a-z][\w-]{3,})(?:\s+[a-z][\w-]{3,})?")
 _TRIM = ".,;:\"'“”‘’"
-_SENTENCE_END = re.compile(r"[.?!]\s+(?=[A-Z0-9(])|;\s|:\s(?=[A-Z])")
+# The mark first, which `re` can jump to.
+_SENTENCE_END = re.compile(r"[.?!;:]\s(?:(?<=[.?!]\s)\s*(?=[A-Z0-9(])|(?<=;\s)|(?<=:\s)(?=[A-Z]))")
 _PIECE_END = re.compile(r"\s*(?:[,;]\s+|\s+(?:and|or)\s+|,\s*(?:and|or)\s+|\s*/\s*(?=\S{2}))\s*")
 _OPENING, _CLOSING = "([", ")]"
 _BRACKET = re.compile(r"[()\[\]]")
@@ -337,10 +339,10 @@ def _pieces(text: str, start: int, end: int) -> list[Range]:
 
 def is_short_form(text: str) -> bool:
     """Whether a text may be a short form: short, with a letter, no number, no ordinary word of parentheses."""
-    words = text.split()
-    if not words or len(words) > _MAX_WORDS or not 1 <= len(text) <= _MAX_SHORT:
+    if not 1 <= len(text) <= _MAX_SHORT or not text[0].isalnum() or not _NOT_IN_SHORT_FORM.isdisjoint(text):
         return False
-    if not any(map(str.isalpha, text)) or not text[0].isalnum() or any(mark in text for mark in "=<>%±"):
+    words = text.split()
+    if len(words) > _MAX_WORDS or not any(map(str.isalpha, text)):
         return False
     if _NO_SHORT_FORM.fullmatch(text):
         return False
@@ -388,11 +390,15 @@ def _cheapest(short: str, before: _Words, *, whole: bool = False) -> tuple[float
     if not _has_in_order(window, letters):
         return None
     layout = _lay_out(window, low, words, before.costs[-limit:])
+    # No part of an alignment costs less than nothing: what costs more than a whole one may is not followed. Sums are
+    # rounded at the end.
+    bound = _bound(short, len(letters))
+    most = bound * len(letters) + _ROUNDING
     paths = {len(window): 0.0}
     for number in range(len(letters) - 1, -1, -1):
         letter = letters[number]
         last_s = number == len(letters) - 1 and number > 1 and short[-1] == "s"
-        paths = _extend(paths, letter, layout, last_s=last_s, skip=number > 0 and letter.isdigit())
+        paths = _extend(paths, letter, layout, most=most, last_s=last_s, skip=number > 0 and letter.isdigit())
         if not paths:
             return None
     starts = [
@@ -403,7 +409,7 @@ def _cheapest(short: str, before: _Words, *, whole: bool = False) -> tuple[float
     if not starts:
         return None
     cost, place = min(starts)
-    if cost / len(letters) > _bound(short, len(letters)):
+    if cost / len(letters) > bound:
         return None
     return cost / len(letters), low + _with_locants(window, -place)
 
@@ -452,10 +458,14 @@ class _Layout:
 def _lay_out(window: str, low: int, words: Sequence[Range], costs: Sequence[float]) -> _Layout:
     word_of, kinds, skipped = [-1] * len(window), [_INSIDE] * len(window), [0.0]
     for number, (start, end) in enumerate(words):
+        word_of[start - low : end - low] = [number] * (end - start)
+        skipped.append(skipped[-1] + costs[number])
+        if window[start - low : end - low].isalpha():  # as most words are
+            kinds[start - low] = _WORD_START
+            continue
         previous = ""
         for place in range(start - low, end - low):
             character = window[place]
-            word_of[place] = number
             if character.isalnum():
                 if not previous:
                     kinds[place] = _WORD_START
@@ -464,13 +474,17 @@ def _lay_out(window: str, low: int, words: Sequence[Range], costs: Sequence[floa
                 previous = character
             elif previous:
                 previous = character
-        skipped.append(skipped[-1] + costs[number])
     head = window[words[-1][0] - low :].strip(_TRIM) in _HEAD_NOUNS
     return _Layout(window, [*word_of, len(words)], [*kinds, _WORD_START], skipped, head)
 
 
-def _extend(paths: dict[int, float], letter: str, layout: _Layout, *, last_s: bool, skip: bool) -> dict[int, float]:
-    """The places of a letter before those of the next one, each with its least cost; `skip` allows to leave it out."""
+def _extend(
+    paths: dict[int, float], letter: str, layout: _Layout, *, most: float, last_s: bool, skip: bool
+) -> dict[int, float]:
+    """The places of a letter before those of the next one, each with its least cost if that is below `most`.
+
+    `skip` allows to leave the letter out.
+    """
     extended: dict[int, float] = {}
     for following, cost in paths.items():
         place = layout.window.rfind(letter, 0, following)
@@ -478,11 +492,11 @@ def _extend(paths: dict[int, float], letter: str, layout: _Layout, *, last_s: bo
             total = cost + _link(place, following, layout)
             if last_s and (place + 1 == len(layout.window) or not layout.window[place + 1].isalnum()):
                 total += _PLURAL
-            if total < extended.get(place, _HOPELESS):
+            if total < extended.get(place, most):
                 extended[place] = total
             place = layout.window.rfind(letter, 0, place)
-        if skip or last_s:
-            extended[following] = min(cost + _UNMATCHED_DIGIT, extended.get(following, _HOPELESS))
+        if (skip or last_s) and cost + _UNMATCHED_DIGIT < extended.get(following, most):
+            extended[following] = cost + _UNMATCHED_DIGIT
     return extended
 
 

@@ -31,7 +31,7 @@ from lexome.infer.selection import (
     select,
 )
 from lexome.tasks import Task, task_of
-from lexome.tasks.task import Example, Floats, Frame
+from lexome.tasks.task import Example, Floats, Frame, PredictedMention
 
 if TYPE_CHECKING:
     from lexome.concepts.linker import Explanation
@@ -206,7 +206,10 @@ class Model:
         own, curves = selection.of(self.types), self.settings.calibration or {}
         types = (*refinement.types, *own.types)
         mentions = self.task.predict_mentions(self._with_sentences(doc), examples, logits, types=types)
-        predicted = [replace(one, score=calibrated(one.score, curves.get(one.type))) for one in mentions]
+        predicted = [
+            PredictedMention(one.start, one.end, one.type, calibrated(one.score, curves.get(one.type)))
+            for one in mentions
+        ]
         return refine_document(doc, predicted, own, refinement)
 
     def annotate(self, docs: Sequence[Document]) -> list[Document]:

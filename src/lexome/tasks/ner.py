@@ -71,6 +71,9 @@ MARGIN = 1e-6
 # Up to this many groups of three tags, Python's floats are faster than numpy's arrays.
 FEW_GROUPS = 8
 
+# numpy sums fewer numbers than these from the first to the last.
+SUMMED_IN_ORDER = 8
+
 # The score of a transition that the scheme forbids: far below every logit, and finite, so that sums can be compared.
 FORBIDDEN = -1e9
 
@@ -110,8 +113,15 @@ def decode_tags(indices: Ints, tags: Sequence[str], begins: Collection[int] = ()
     [(0, 2, 'Gene'), (2, 3, 'Gene'), (3, 4, 'Drug')]
     """
     places = np.flatnonzero(indices)  # all but O
+    return _join_tags(places.tolist(), indices[places].tolist(), tags, begins)
+
+
+def _join_tags(
+    places: Sequence[int], indices: Sequence[int], tags: Sequence[str], begins: Collection[int]
+) -> Iterator[UnitSpan]:
+    """The mentions of tags other than O at some places."""
     start, last, previous = 0, NO_OFFSET, OUTSIDE
-    for place, index in zip(places.tolist(), indices[places].tolist(), strict=True):
+    for place, index in zip(places, indices, strict=True):
         tag = tags[index]
         continues = previous[0] in "BI" and tag[0] in "IE" and previous[1:] == tag[1:]
         if place != last + 1 or place in begins or not continues:
@@ -182,7 +192,7 @@ def _most_probable(scores_UGK: Floats) -> Ints:
     best_UG = np.zeros(scores_UGK.shape[:2], np.int64)
     most_UG = scores_UGK[:, :, 0]
     for tag in range(1, scores_UGK.shape[2]):
-        best_UG[scores_UGK[:, :, tag] > most_UG] = tag
+        np.putmask(best_UG, scores_UGK[:, :, tag] > most_UG, tag)
         most_UG = np.maximum(most_UG, scores_UGK[:, :, tag])
     return best_UG
 
@@ -586,7 +596,7 @@ class Ner(Task):
             require_logits(array, (len(example.ids), len(self.labels)), doc)
         if len(groups) < len(self.groups):
             columns = self._columns_of_groups(groups)
-            logits = [array[:, columns] for array in logits]
+            logits = [array.take(columns, axis=1) for array in logits]
         starts, ends, logits_TC = _merge_examples(examples, logits)
         units = self._units(doc, starts, ends)
         logits_TGK = logits_TC.reshape(len(logits_TC), -1, self.groups[0])
@@ -606,12 +616,18 @@ class Ner(Task):
     def _mentions(self, units: Units, scores_UGK: Floats, groups: Sequence[int]) -> Iterator[PredictedMention]:
         """The mentions of some groups."""
         best_UG = self._best_tags(scores_UGK, units.runs, groups)
-        probabilities_UG = np.exp(np.take_along_axis(scores_UGK, best_UG[:, :, None], 2)[:, :, 0])
+        # All tags but O, group after group: few enough for Python.
+        group_N, unit_N = np.nonzero(best_UG.T)
+        tag_N = best_UG[unit_N, group_N]
+        probabilities = np.exp(scores_UGK[unit_N, group_N, tag_N]).tolist()
+        bounds = np.searchsorted(group_N, range(len(groups) + 1)).tolist()
+        places, indices = unit_N.tolist(), tag_N.tolist()
         begins = {low for low, _ in units.runs}
-        for place in np.flatnonzero(best_UG.any(0)).tolist():
-            probabilities_U = probabilities_UG[:, place]
-            for start, end, type_ in decode_tags(best_UG[:, place], self._tags[groups[place]], begins):
-                score = float(probabilities_U[start:end].mean()) if end - start > 1 else float(probabilities_U[start])
+        for group, low, high in zip(groups, bounds, bounds[1:], strict=False):
+            number = low
+            for start, end, type_ in _join_tags(places[low:high], indices[low:high], self._tags[group], begins):
+                score = _mean(probabilities[number : number + end - start])
+                number += end - start
                 yield PredictedMention(units.ranges[start][0], units.ranges[end - 1][1], type_, score)
 
     def _best_tags(self, scores_UGK: Floats, runs: Sequence[Range], groups: Sequence[int]) -> Ints:
@@ -757,6 +773,11 @@ def _merge_examples(examples: Sequence[Example], logits: Sequence[Floats]) -> tu
         starts[low:high], ends[low:high] = example.starts[begin:end], example.ends[begin:end]
         inner.append(array[begin:end])
     return starts, ends, merge_windows(ranges, inner, count)
+
+
+def _mean(values: Sequence[float]) -> float:
+    """numpy's mean, of the few numbers that it sums one after the other without numpy."""
+    return reduce(add, values) / len(values) if len(values) < SUMMED_IN_ORDER else float(np.mean(values))
 
 
 def _reason_missed(place: Range, type_: str, same_type: Sequence[Span], others: Sequence[Span]) -> str | None:

@@ -594,7 +594,8 @@ def _tokenize_passage(passage: Passage, tokenizer: Tokenizer) -> TokenizedText:
     tokens = tokenizer.encode(text)
     ids, starts, ends = np.fromiter(chain.from_iterable(tokens), np.int64, 3 * len(tokens)).reshape(-1, 3).T.copy()
     # One entry past the end of the text, for a token without characters.
-    space = np.append(whitespace_mask(text), True)
+    space = np.ones(len(text) + 1, np.bool_)
+    space[:-1] = whitespace_mask(text)
     for place in np.flatnonzero((starts >= ends) | space[starts] | space[ends - 1]).tolist():
         # Some tokenizers include the space before a word.
         token = text[starts[place] : ends[place]]
@@ -603,7 +604,8 @@ def _tokenize_passage(passage: Passage, tokenizer: Tokenizer) -> TokenizedText:
     visible = np.flatnonzero(starts != NO_OFFSET)
     visible_starts = starts[visible]
     begins = np.full(len(ids), INSIDE, np.int64)
-    begins[visible[np.append(NO_OFFSET, ends[visible])[:-1] < visible_starts]] = WORD
+    begins[visible[1:][ends[visible[:-1]] < visible_starts[1:]]] = WORD
+    begins[visible[:1]] = WORD
     sentences = sorted({0, *(start - offset for start, _ in passage.sentences)})
     first = np.searchsorted(np.maximum.accumulate(visible_starts), sentences)
     begins[visible[first[first < len(visible)]]] = SENTENCE
@@ -833,6 +835,8 @@ SPACE, LETTER, MARK, COMBINING, BEYOND = range(5)
 @lru_cache(maxsize=4)
 def _character_kinds(text: str) -> NDArray[np.uint8]:
     """The kind of each character of a text."""
+    if text.isascii():
+        return np.frombuffer(text.encode("ascii").translate(_kinds_of_bytes()), np.uint8)
     codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
     return _kinds_table()[np.minimum(codes, LAST_SPACE + 1)]
 
@@ -851,6 +855,12 @@ def _kinds_table() -> NDArray[np.uint8]:
         for code in range(LAST_SPACE + 1)
     ]
     return np.array([*kinds, BEYOND], np.uint8)
+
+
+@cache
+def _kinds_of_bytes() -> bytes:
+    """The kind of each byte of a text in ASCII, in the form of `bytes.translate`."""
+    return _kinds_table()[:256].tobytes()
 
 
 _NO_WORDS = np.zeros((0, 2), np.int64)
@@ -893,19 +903,46 @@ def split_units(doc: Document, starts: Ints, ends: Ints, *, words: bool, sentenc
     """
     of = np.full(len(starts), NO_OFFSET, np.int64)
     visible = np.flatnonzero(starts != NO_OFFSET)
-    by_passage = [_words(passage) for passage in doc.passages] if words else []
+    blocks = _adjoining(doc.passages)
+    by_block = [_words(block) for block in blocks] if words else []
     begins, ranges_U2 = _merge_units(
-        starts[visible], ends[visible], np.concatenate(by_passage) if by_passage else _NO_WORDS
+        starts[visible], ends[visible], np.concatenate(by_block) if by_block else _NO_WORDS
     )
-    of[visible] = np.repeat(np.arange(len(begins)), np.diff(np.append(begins, len(visible))))
+    is_first = np.zeros(len(visible), np.int64)
+    is_first[begins] = 1
+    of[visible] = np.cumsum(is_first) - 1
     # A unit is in the passage of its first token.
-    bounds = np.searchsorted(starts[visible[begins]], [passage.offset for passage in doc.passages] + [MAX_OFFSET + 1])
+    firsts = visible[begins]
     ranges: list[Range] = []
+    for block, low, high in _parts(blocks, starts[firsts]):
+        ranges += _widen(block, ranges_U2[low:high])
     runs: list[Range] = []
-    for passage, low, high in zip(doc.passages, bounds.tolist(), bounds[1:].tolist(), strict=False):
-        ranges += _widen(passage, ranges_U2[low:high])
-        runs += _runs(passage, ranges, low, sentences)
-    return Units(tuple(ranges), of, visible[begins], tuple(runs))
+    for passage, low, high in _parts(doc.passages, starts[firsts]):
+        runs += _runs(passage, ranges, low, high, sentences=sentences)
+    return Units(tuple(ranges), of, firsts, tuple(runs))
+
+
+def _parts(passages: Sequence[Passage], starts: Ints) -> Iterator[tuple[Passage, int, int]]:
+    """Each passage with the range of the ordered offsets that are in it."""
+    bounds = np.searchsorted(starts, [*(passage.offset for passage in passages), MAX_OFFSET + 1]).tolist()
+    return zip(passages, bounds, bounds[1:], strict=False)
+
+
+def _adjoining(passages: Sequence[Passage]) -> list[Passage]:
+    """The passages, those with a single character between them, which is white space, as one.
+
+    numpy's calls take longer than the few characters of most passages.
+    """
+    blocks: list[list[Passage]] = []
+    for passage in passages:
+        last = blocks[-1][-1] if blocks else None
+        if last is None or passage.offset != last.end + 1 or passage.tokens or last.tokens:
+            blocks.append([])
+        blocks[-1].append(passage)
+    return [
+        block[0] if len(block) == 1 else Passage(block[0].offset, "\n".join(passage.text for passage in block))
+        for block in blocks
+    ]
 
 
 def _words(passage: Passage) -> Ints:
@@ -918,10 +955,12 @@ def _words(passage: Passage) -> Ints:
         edges = [edge for match in _WORD.finditer(passage.text) for edge in match.span()]
         return np.array(edges, np.int64).reshape(-1, 2) + passage.offset
     # The same in a fifth of the time, for text without combining accents.
-    letters, marks = np.pad(kinds == LETTER, 1), kinds == MARK
-    begins = (letters[1:-1] & ~letters[:-2]) | marks
-    ends = (letters[1:-1] & ~letters[2:]) | marks
-    return np.stack((np.flatnonzero(begins), np.flatnonzero(ends) + 1), 1) + passage.offset
+    letters = kinds == LETTER
+    inside = letters[1:] & letters[:-1]
+    begins = kinds != SPACE
+    ends = begins.copy()
+    begins[1:][inside] = ends[:-1][inside] = False
+    return np.array((np.flatnonzero(begins), np.flatnonzero(ends) + 1)).T + passage.offset
 
 
 def _merge_units(starts: Ints, ends: Ints, words: Ints) -> tuple[Ints, Ints]:
@@ -936,19 +975,24 @@ def _merge_units(starts: Ints, ends: Ints, words: Ints) -> tuple[Ints, Ints]:
         lows = np.where(touched, np.minimum(starts, words[np.minimum(first, len(words) - 1), 0]), starts)
         highs = np.where(touched, np.maximum(ends, words[last, 1]), ends)
     reached = np.maximum.accumulate(highs)
-    begins = np.flatnonzero(np.concatenate(([True], starts[1:] >= reached[:-1])))
-    unit_ends = reached[np.append(begins[1:], len(starts)) - 1]
-    unit_starts = np.maximum(lows[begins], np.concatenate(([0], unit_ends[:-1])))
-    return begins, np.stack((unit_starts, unit_ends), 1)
+    is_first = np.ones(len(starts), np.bool_)
+    is_first[1:] = starts[1:] >= reached[:-1]
+    is_last = np.ones(len(starts), np.bool_)
+    is_last[:-1] = is_first[1:]
+    begins = np.flatnonzero(is_first)
+    unit_starts, unit_ends = lows[begins], reached[is_last]
+    np.maximum(unit_starts[1:], unit_ends[:-1], out=unit_starts[1:])
+    return begins, np.array((unit_starts, unit_ends)).T
 
 
 def _widen(passage: Passage, ranges_U2: Ints) -> list[Range]:
     """The ranges, widened by visible characters between them: to the unit before, or else to the one behind."""
     text, offset = passage.text, passage.offset
     ranges: list[Range] = list(zip(*ranges_U2.T.tolist(), strict=True))
-    visible_before = np.append(0, np.cumsum(~whitespace_mask(text)))
-    inner_U2 = visible_before[ranges_U2 - offset]
-    if (inner_U2[:, 1] - inner_U2[:, 0]).sum() == visible_before[-1]:
+    visible_before = np.zeros(len(text) + 1, np.int64)
+    np.cumsum(_character_kinds(text) != SPACE, out=visible_before[1:])
+    first_U, last_U = visible_before[ranges_U2.T - offset]
+    if (last_U - first_U).sum() == visible_before[-1]:
         return ranges
     done = 0
     wider: list[Range] = []
@@ -964,14 +1008,14 @@ def _widen(passage: Passage, ranges_U2: Ints) -> list[Range]:
     return wider
 
 
-def _runs(passage: Passage, ranges: Sequence[Range], first: int, sentences: bool) -> Iterator[Range]:
+def _runs(passage: Passage, ranges: Sequence[Range], first: int, last: int, *, sentences: bool) -> Iterator[Range]:
     breaks = _PARAGRAPH_BREAK.finditer(passage.text) if "\n" in passage.text else ()
     starts = {passage.offset + blank.end() for blank in breaks}
     if sentences:
         starts.update(start for start, _ in passage.sentences[1:])
     for start in sorted(starts):
-        end = bisect_left(ranges, (start,), first)
+        end = bisect_left(ranges, (start,), first, last)
         if end > first:
             yield first, end
         first = end
-    yield first, len(ranges)
+    yield first, last

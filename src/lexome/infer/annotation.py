@@ -382,6 +382,8 @@ _ENGLISH, _OTHERS = (
     frozenset(_OTHER_WORDS.split()) - frozenset(_ENGLISH_WORDS.split()),
 )
 _WORD = re.compile(r"[^\W\d_]+")
+# All of ASCII but letters.
+_SPACES = dict.fromkeys((code for code in range(128) if not chr(code).isalpha()), " ")
 _LATIN = re.compile(r"[A-Za-zÀ-ɏͰ-Ͽ]+")  # with Greek letters, which names of genes and isoforms have
 # In a text of a few words these are ambiguous: they are also English words, or parts of names.
 _AMBIGUOUS_WORDS = "die do no as per para son den des men um la le en de van os el"
@@ -399,17 +401,20 @@ def looks_foreign(doc: Document) -> bool:
     Lists of names and very short texts never look foreign.
     """
     text = _beginning(doc)
-    words = _WORD.findall(text)
-    letters = sum(map(len, words))
-    if letters >= MIN_WORDS and not text.isascii() and sum(map(len, _LATIN.findall(text))) < letters / 2:
-        return True
+    if text.isascii():  # the same words, in a third of the time
+        words = text.lower().translate(_SPACES).split()
+    else:
+        words = _WORD.findall(text)
+        letters = sum(map(len, words))
+        if letters >= MIN_WORDS and sum(map(len, _LATIN.findall(text))) < letters / 2:
+            return True
+        words = [word.lower() for word in words]
     if len(words) < MIN_SENTENCE_WORDS:
         return False
-    lowered = [word.lower() for word in words]
-    english = sum(map(_ENGLISH.__contains__, lowered))
+    english = sum(map(_ENGLISH.__contains__, words))
     if len(words) < MIN_WORDS:
-        return english == 0 and len(_OTHERS.difference(_AMBIGUOUS_WORDS.split()).intersection(lowered)) > 1
-    other = sum(map(_OTHERS.__contains__, lowered))
+        return english == 0 and len(_OTHERS.difference(_AMBIGUOUS_WORDS.split()).intersection(words)) > 1
+    other = sum(map(_OTHERS.__contains__, words))
     return other > 0.1 * len(words) and other > 2 * english
 
 

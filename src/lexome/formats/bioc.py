@@ -639,16 +639,22 @@ def _place_annotations(doc: Document, passages: list[RecordDict]) -> None:
     if not doc.spans:
         return
     by_offset = {passage.offset: record for passage, record in zip(doc.passages, passages, strict=True) if passage.text}
+    low = high = 0
+    record: RecordDict = {}
     for span in doc.spans:
-        passage = doc.passage_at(span.start)
-        if passage is None:
-            continue
-        record = by_offset[passage.offset]
-        # Sentences are ordered, so only the last one that begins before the mention can contain it.
-        at = bisect_right(record["sentences"], span.start, key=itemgetter("offset")) - 1
-        container = record["sentences"][at] if at >= 0 else record
-        if span.end > container["offset"] + len(container["text"]):
-            container = record
+        # Most spans are in the passage of the one before.
+        if not low <= span.start < high:
+            passage = doc.passage_at(span.start)
+            if passage is None:
+                continue
+            low, high, record = passage.offset, passage.end, by_offset[passage.offset]
+        container = record
+        if record["sentences"]:
+            # Sentences are ordered, so only the last one that begins before the mention can contain it.
+            at = bisect_right(record["sentences"], span.start, key=itemgetter("offset")) - 1
+            sentence = record["sentences"][at] if at >= 0 else record
+            if span.end <= sentence["offset"] + len(sentence["text"]):
+                container = sentence
         container["annotations"].append(_annotation(span))
 
 

@@ -124,22 +124,26 @@ def _passage(record: RecordDict) -> Iterator[str]:
 
 def _escape(text: str) -> str:
     """The text as element content. A bare carriage return would be read as a line feed."""
+    if text.isalnum():  # as most ids and names are
+        return text
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return text.replace("\r", "&#13;") if "\r" in text else text
 
 
 def _escape_attribute(text: str) -> str:
     """The text as an attribute value, in which bare white space would be read as spaces."""
+    if text.isalnum():
+        return text
     return _escape(text).replace('"', "&quot;").replace("\t", "&#9;").replace("\n", "&#10;")
 
 
 def _infons(record: RecordDict) -> str:
-    return "".join(f'<infon key="{key}">{_escape(value)}</infon>' for key, value in record["infons"].items())
+    return "".join([f'<infon key="{key}">{_escape(value)}</infon>' for key, value in record["infons"].items()])
 
 
 def _annotation(record: RecordDict) -> str:
     places = "".join(
-        f'<location offset="{place["offset"]}" length="{place["length"]}"/>' for place in record["locations"]
+        [f'<location offset="{place["offset"]}" length="{place["length"]}"/>' for place in record["locations"]]
     )
     return (
         f'<annotation id="{_escape_attribute(record["id"])}">{_infons(record)}{places}'

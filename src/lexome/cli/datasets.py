@@ -62,7 +62,7 @@ def datasets(
         _print_all(datasets.every(data=data), as_json=as_json)
         return
     if task is None and Path(name).is_dir() and name.lower() not in {card.lower() for card in datasets.cards()}:
-        message = f"{name}: a folder of yours needs the task to check it for. Add --task, such as --task ner."
+        message = f"{name}: is a folder, and its task is unknown. Name the task to check it for, such as --task ner."
         raise UsageError(message, code="missing-argument", value="--task")
     dataset = datasets.find(name, data=data) if task is None else datasets.folder(name, task=task)
     report = dataset.check() if dataset.files else None

@@ -141,11 +141,10 @@ def reproduce(
     folder = out if out is not None else Path("reproduced") / opened.name
     overrides = overrides_of(set_ or ())
     options = StudyOptions(folder, data, tuple(only or ()), quick, jobs, device, overrides, progress_shown=not quiet)
-
     earlier = read_result(folder / STUDY).scores if (folder / STUDY).is_file() else 0
 
     def write(result: "StudyResult") -> None:
-        # A second run that fails midway leaves the table of the first.
+        # If a second run fails midway, the table of the first remains.
         if result.scores >= earlier:
             write_result(result, folder)
 

@@ -240,7 +240,7 @@ def parse_json(body: bytes, model: type[BodyModel]) -> BodyModel:
         status = 400 if kind == "json_invalid" else 422
         hint = (
             " For plain records of id and text, send JSON Lines or an array, with from=jsonl."
-            if field[:10] == "documents."
+            if field.startswith("documents.")
             else ""
         )
         raise RequestError(status, f"{field[:200]}: {problem}. /openapi.json describes this path.{hint}") from None

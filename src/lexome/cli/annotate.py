@@ -38,7 +38,7 @@ from lexome.cli.options import (
     print_line,
     print_notes,
     print_rejected,
-    summary_stream,
+    print_summary,
     terminal_width,
     use_color,
 )
@@ -262,7 +262,7 @@ def annotate(
             _print_documents(work, printing)
         else:
             work.write(output.path, output.format, **write_options)
-    _print_summary(work, output, as_json=printing.as_json and output.format is not None, quiet=printing.quiet)
+    _print_annotation_counts(work, output, as_json=printing.as_json and output.format is not None, quiet=printing.quiet)
     exit_for_tally(work.tally, documents=work.counts.documents)
 
 
@@ -400,31 +400,46 @@ def _print_documents(work: "Annotation | Linking", printing: PrintOptions) -> No
         sys.stdout.flush()
 
 
-def _print_summary(work: "Annotation", output: _Output, *, as_json: bool, quiet: bool) -> None:
+def _print_annotation_counts(work: "Annotation", output: _Output, *, as_json: bool, quiet: bool) -> None:
     """Print counts and throughput."""
-    counts = {**work.as_dict(), "out": str(output.path)}, work.tally.rejected, work.tally.rejects_path
-    if (stream := summary_stream(*counts, out=output.path, as_json=as_json, quiet=quiet)) is not None:
+    counts, rejects = work.as_dict(), work.tally.rejects_path
+
+    def print_text(stream: TextIO) -> None:
         print(f"annotated  {work.counts.documents:,} documents, {work.counts.tokens:,} tokens", file=stream)
-        _print_counts(work.as_dict(), work.tally.rejects_path, stream)
+        _print_counts(counts, rejects, stream)
         if not output.printed:
             print_line(f"wrote      {work.tally.written:,} documents to {output.path}", stream)
+
+    as_dict = {**counts, "out": str(output.path)}
+    print_summary(print_text, as_dict, work.tally.rejected, rejects, out=output.path, as_json=as_json, quiet=quiet)
 
 
 def _finish_bulk(result: "BulkResult", out: Path, *, as_json: bool, quiet: bool) -> None:
     """Print counts and throughput of many files, and exit with 1 for failures."""
-    as_dict = {**result.as_dict(), "out": str(out)}
-    if summary_stream(as_dict, result.rejected, result.rejects, out=out, as_json=as_json, quiet=quiet) is not None:
+
+    def print_text(stream: TextIO) -> None:
         counts, skipped = result.counts, result.files - result.new_files
         if skipped and not result.new_files and not result.failures and not result.waiting:
-            print(f"complete   all {skipped:,} outputs are complete already: nothing was done (--verify hashes them)")
-        print(f"annotated  {counts.documents:,} documents of {result.files:,} files, {counts.tokens:,} tokens")
+            print(
+                f"complete   all {skipped:,} outputs are complete already: nothing was done (--verify hashes them)",
+                file=stream,
+            )
+        print(
+            f"annotated  {counts.documents:,} documents of {result.files:,} files, {counts.tokens:,} tokens",
+            file=stream,
+        )
         if 0 < skipped < result.files:
-            print(f"skipped    {skipped:,} files that were done before")
+            print(f"skipped    {skipped:,} files that were done before", file=stream)
         if result.orphans:
             named = ", ".join(result.orphans[:NAMED_ORPHANS]) + (", ..." if len(result.orphans) > NAMED_ORPHANS else "")
-            print_line(f"left       {len(result.orphans):,} outputs of inputs that are no longer given: {named}")
-        _print_counts(result.as_dict(), result.rejects, sys.stdout)
-        print_line(f"wrote      {out}")
+            print_line(
+                f"left       {len(result.orphans):,} outputs of inputs that are no longer given: {named}", stream
+            )
+        _print_counts(result.as_dict(), result.rejects, stream)
+        print_line(f"wrote      {out}", stream)
+
+    as_dict = {**result.as_dict(), "out": str(out)}
+    print_summary(print_text, as_dict, result.rejected, result.rejects, out=out, as_json=as_json, quiet=quiet)
     exit_for_failures(result.failures, result.waiting, out, quiet=quiet)
     exit_for_rejects(result.rejected, result.rejects, documents=result.counts.documents)
 
@@ -519,30 +534,32 @@ def link(
 
 def _print_link_counts(work: "Linking", out: Path, *, as_json: bool, quiet: bool) -> None:
     """Print counts by type."""
-    as_dict, tally, counts = {**work.as_dict(), "out": str(out)}, work.tally, work.counts
-    stream = summary_stream(as_dict, tally.rejected, tally.rejects_path, out=out, as_json=as_json, quiet=quiet)
-    if stream is None:
-        return
-    print(f"read       {counts.documents:,} documents", file=stream)
-    for label, counter in (
-        ("found", counts.found),
-        ("linked", counts.linked),
-        ("abstained", counts.abstained),
-        ("kept", counts.kept),
-        ("no terms", counts.no_dictionary),
-    ):
-        for name, times in counter.most_common(NAMED_TYPES):
-            print_line(f"{label:<10} {times:,} {name}", stream)
-    print_notes(tally.notes, stream)
-    if counts.documents and not tally.spans and work.concepts.finder is None:
-        print(
-            "nothing to link: no document has mentions. `lexome annotate` finds and links them; for a list of names, "
-            "one per line, add their type, as in --type Gene.",
-            file=stream,
-        )
-    print_rejected(tally.rejected, tally.rejects_path, stream)
-    if out != STANDARD_OUTPUT:
-        print_line(f"wrote      {tally.written:,} documents to {out}", stream)
+    tally, counts = work.tally, work.counts
+
+    def print_text(stream: TextIO) -> None:
+        print(f"read       {counts.documents:,} documents", file=stream)
+        for label, counter in (
+            ("found", counts.found),
+            ("linked", counts.linked),
+            ("abstained", counts.abstained),
+            ("kept", counts.kept),
+            ("no terms", counts.no_dictionary),
+        ):
+            for name, times in counter.most_common(NAMED_TYPES):
+                print_line(f"{label:<10} {times:,} {name}", stream)
+        print_notes(tally.notes, stream)
+        if counts.documents and not tally.spans and work.concepts.finder is None:
+            print(
+                "nothing to link: no document has mentions. `lexome annotate` finds and links them; for a list of "
+                "names, one per line, add their type, as in --type Gene.",
+                file=stream,
+            )
+        print_rejected(tally.rejected, tally.rejects_path, stream)
+        if out != STANDARD_OUTPUT:
+            print_line(f"wrote      {tally.written:,} documents to {out}", stream)
+
+    as_dict = {**work.as_dict(), "out": str(out)}
+    print_summary(print_text, as_dict, tally.rejected, tally.rejects_path, out=out, as_json=as_json, quiet=quiet)
 
 
 ModelFolder = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder written by `lexome export`.")]
@@ -618,13 +635,18 @@ def embed(
             progress_shown=not quiet,
         )
     tally = result.tally
-    vectors = {name: getattr(result, name) for name in ("vectors", "windows", "tokens", "without_tokens")}
-    counts = {**tally.summary(), **vectors, "out": str(out)}, tally.rejected, tally.rejects_path
-    if summary_stream(*counts, out=out, as_json=as_json, quiet=quiet) is not None:
-        print(f"read       {tally.documents:,} documents, {result.tokens:,} tokens in {result.windows:,} windows")
-        print_rejected(tally.rejected, tally.rejects_path, sys.stdout)
-        print_notes(tally.notes, sys.stdout)
+
+    def print_text(stream: TextIO) -> None:
+        read = f"{tally.documents:,} documents, {result.tokens:,} tokens in {result.windows:,} windows"
+        print(f"read       {read}", file=stream)
+        print_rejected(tally.rejected, tally.rejects_path, stream)
+        print_notes(tally.notes, stream)
         if result.without_tokens:
-            print(f"noted      {result.without_tokens:,} without tokens, which have no vector")
-        print_line(f"wrote      {result.vectors:,} vectors of width {predictor.settings.width:,} to {out}")
+            print(f"noted      {result.without_tokens:,} without tokens, which have no vector", file=stream)
+        wrote = f"{result.vectors:,} vectors of width {predictor.settings.width:,} to {out}"
+        print_line(f"wrote      {wrote}", stream)
+
+    vectors = {name: getattr(result, name) for name in ("vectors", "windows", "tokens", "without_tokens")}
+    as_dict = {**tally.summary(), **vectors, "out": str(out)}
+    print_summary(print_text, as_dict, tally.rejected, tally.rejects_path, out=out, as_json=as_json, quiet=quiet)
     exit_for_tally(tally, documents=tally.documents)

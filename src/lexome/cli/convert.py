@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
 
@@ -21,7 +22,7 @@ from lexome.cli.options import (
     print_line,
     print_notes,
     print_rejected,
-    summary_stream,
+    print_summary,
 )
 from lexome.errors import UsageError, needs
 from lexome.formats import FORMATS
@@ -80,9 +81,15 @@ def convert(
             rejects=rejection.path(out),
             progress_shown=not quiet,
         )
-    counts = tally.rejected, tally.rejects_path
-    if (stream := summary_stream(tally.summary(), *counts, out=out, as_json=as_json, quiet=quiet)) is not None:
-        _print_tally(tally, out, stream)
+    print_summary(
+        partial(_print_tally, tally, out),
+        tally.summary(),
+        tally.rejected,
+        tally.rejects_path,
+        out=out,
+        as_json=as_json,
+        quiet=quiet,
+    )
     exit_for_tally(tally, documents=tally.written)
 
 

@@ -398,7 +398,8 @@ def print_error(message: object) -> None:
         print_line(line, sys.stderr)
 
 
-def summary_stream(
+def print_summary(
+    print_text: Callable[[TextIO], None],
     counts: Mapping[str, Any],
     rejected: Mapping[str, int],
     rejects: Path | None,
@@ -406,19 +407,18 @@ def summary_stream(
     out: Path,
     as_json: bool,
     quiet: bool,
-) -> TextIO | None:
-    """The stream for a summary in words: standard error if documents go to standard output.
+) -> None:
+    """Print what was done: as text, or the counts as JSON; with --quiet, only the rejected documents.
 
-    None if nothing more is to be printed: the counts are now, as JSON, or, with --quiet, the rejected documents are.
+    To standard error if documents go to standard output.
     """
     stream = sys.stderr if out == STANDARD_OUTPUT else sys.stdout
-    if not as_json and not quiet:
-        return stream
     if as_json:
         print(json.dumps(counts, ensure_ascii=False), file=stream)
-    else:
+    elif quiet:
         print_rejected(rejected, rejects, sys.stderr)
-    return None
+    else:
+        print_text(stream)
 
 
 def print_notes(notes: Mapping[str, int], stream: TextIO) -> None:

@@ -5,8 +5,9 @@ import os
 import sys
 import textwrap
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
@@ -28,7 +29,7 @@ from lexome.cli.options import (
     print_line,
     print_notes,
     print_rejected,
-    summary_stream,
+    print_summary,
     terminal_width,
     use_color,
 )
@@ -156,27 +157,33 @@ def index(
             rejects=rejection.path(out),
             progress_shown=not quiet,
         )
-    counts = {**result.as_dict(), "out": str(out)}, result.tally.rejected, result.tally.rejects_path
-    if summary_stream(*counts, out=out, as_json=as_json, quiet=quiet) is not None:
-        _print_index(result, out)
+    print_summary(
+        partial(_print_index, result, out),
+        {**result.as_dict(), "out": str(out)},
+        result.tally.rejected,
+        result.tally.rejects_path,
+        out=out,
+        as_json=as_json,
+        quiet=quiet,
+    )
     exit_for_tally(result.tally, documents=result.documents)
 
 
-def _print_index(result: "IndexResult", out: Path) -> None:
+def _print_index(result: "IndexResult", out: Path, stream: TextIO) -> None:
     files = {
         "new": result.new_files,
         "changed": result.changed_files,
         "removed": result.removed_files,
         "unchanged": result.unchanged_files,
     }
-    print("files      " + ", ".join(f"{count:,} {name}" for name, count in files.items() if count))
+    print("files      " + ", ".join(f"{count:,} {name}" for name, count in files.items() if count), file=stream)
     vectors = f", {result.vectors:,} vectors" if result.vectors else ""
-    print(f"indexed    {result.new_documents:,} documents")
-    print_notes(result.tally.notes, sys.stdout)
-    print_rejected(result.tally.rejected, result.tally.rejects_path, sys.stdout)
+    print(f"indexed    {result.new_documents:,} documents", file=stream)
+    print_notes(result.tally.notes, stream)
+    print_rejected(result.tally.rejected, result.tally.rejects_path, stream)
     counts = f"{result.documents:,} documents, {result.passages:,} passages, {result.mentions:,} mentions{vectors}"
-    print(f"holds      {counts}")
-    print_line(f"wrote      {out}")
+    print(f"holds      {counts}", file=stream)
+    print_line(f"wrote      {out}", stream)
 
 
 @app.command(cls=QuotedTextCommand)

@@ -82,7 +82,7 @@ _JOINT = re.compile(r"[\s,]*(?:and|or|and/or|versus|vs\.?|to|,)\s+")
 _NEXT_PARENTHESIS = re.compile(r"\s+(?:and|or|,)\s+(?:[\w-]+\s+){1,3}\([^()]*\)")
 _HEAD_WORDS = re.compile(r"\s+([a-z][\w-]{3,})(?:\s+[a-z][\w-]{3,})?")
 _TRIM = ".,;:\"'“”‘’"
-# The mark first, which `re` can jump to.
+# The mark first, which `re` can skip to.
 _SENTENCE_END = re.compile(r"[.?!;:]\s(?:(?<=[.?!]\s)\s*(?=[A-Z0-9(])|(?<=;\s)|(?<=:\s)(?=[A-Z]))")
 _PIECE_END = re.compile(r"\s*(?:[,;]\s+|\s+(?:and|or)\s+|,\s*(?:and|or)\s+|\s*/\s*(?=\S{2}))\s*")
 _OPENING, _CLOSING = "([", ")]"

@@ -133,7 +133,8 @@ class Tally:
     def attempt(self, make: Callable[[], T], *, where: str, id: Id = None, raw: bytes | None = None) -> T | None:
         """The result of `make`, or None if it raised BadDocument and the document was rejected.
 
-        `where` names the file and line; `raw` are the source's bytes, stored with the reject.
+        `where` names the file and line; `raw` are the source's bytes, stored with the reject. `id` may be a function,
+        which is called only for a reject.
         """
         try:
             return make()

@@ -317,12 +317,12 @@ def annotate(annotator: Annotator, docs: Iterable[Document], tally: Tally, selec
     answers_only = {model.kind for model in annotator.models} == {"questions"}
     before: deque[Counter[str]] = deque()
 
-    def accepted() -> Iterator[Document]:
+    def reject_unsuitable() -> Iterator[Document]:
         for doc in docs:
             yield from tally.accept(partial(_require_input, doc, annotator), where=f"document {doc.id!r}", id=doc.id)
 
     def remember() -> Iterator[Document]:
-        for doc in accepted():
+        for doc in reject_unsuitable():
             before.append(dependents(doc))
             if needed and not any(span.type in needed for span in doc.spans):
                 tally.note("document without mentions to relate: no model that finds them is loaded")

@@ -56,7 +56,9 @@ class ConceptOptions:
             message = f"{wrong} needs a dictionary. Name one with --terms FILE, in Python with terms=."
             raise UsageError(message, code="missing-terms", value=wrong)
         if self.terms and not (self.link or self.find):
-            message = "--terms with --no-link has no effect unless --find is given. Remove one of the two, or add --find."
+            message = (
+                "--terms with --no-link has no effect unless --find is given. Remove one of the two, or add --find."
+            )
             raise UsageError(message, code="conflicting-options", value="--terms")
         if self.terms and self.case != "auto" and not self.find:
             message = "--case is for finding the names of --terms in text. Add --find, or remove --case."

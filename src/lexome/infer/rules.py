@@ -57,15 +57,15 @@ class Drop:
 
 
 class RareForm:
-    """A regular expression that few texts match, behind a condition on what is before it, such as `(?<!\\w)`.
+    """A regular expression that begins with a lookbehind, such as `(?<!\\w)`, and that few texts match.
 
-    `re` jumps to characters that a match may begin with, but not if the expression begins with a condition: texts are
-    searched without the condition first, or for a `sign` that all matches have. For the jump, each alternative has to
-    begin with a certain character.
+    `re` skips to characters that a match may begin with, but not if the expression begins with a lookbehind. So a text
+    is first searched without it, or for a `sign` that all matches contain. For `re` to skip, what is searched has to
+    begin with a character or a set of characters, and of several alternatives, each with a character.
     """
 
-    def __init__(self, before: str, form: str, *, sign: str | None = None) -> None:
-        self.pattern = re.compile(f"{before}(?:{form})")
+    def __init__(self, lookbehind: str, form: str, *, sign: str | None = None) -> None:
+        self.pattern = re.compile(f"{lookbehind}(?:{form})")
         self._sign = re.compile(form if sign is None else sign)
 
     def finditer(self, text: str) -> Iterator[re.Match[str]]:
@@ -119,7 +119,7 @@ class NameIndex:
 
 
 def find_names(text: str, names: Collection[str]) -> Iterator[tuple[int, int]]:
-    """What an index of the names finds: to search for a few names takes less time than to index them."""
+    """The longest name at each place, as NameIndex finds them; for a few names, searching is faster than an index."""
     if len(names) > FEW_NAMES:
         yield from NameIndex(names).find(text)
         return
@@ -672,7 +672,7 @@ DISCOUNT = 0.85
 
 # Sentences are told apart well enough to notice that one is repeated.
 # "C. auris" and "ssp. parviglumis" go on: before a lowercase letter, a sentence ends with a word of four letters.
-# White space first, which `re` can jump to.
+# White space first, which `re` can skip to.
 SENTENCE_END = re.compile(r"\s(?:(?<=[.!?]\s)\s*(?![a-z\s])|(?<=\w{4}[.!?]\s)\s*|(?<=\n))")
 MIN_SENTENCE = 10
 

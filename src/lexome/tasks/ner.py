@@ -71,7 +71,7 @@ MARGIN = 1e-6
 # Up to this many groups of three tags, Python's floats are faster than numpy's arrays.
 FEW_GROUPS = 8
 
-# numpy sums fewer numbers than these from the first to the last.
+# Fewer values than this, numpy sums one after the other, as Python does; of more, it sums blocks.
 SUMMED_IN_ORDER = 8
 
 # The score of a transition that the scheme forbids: far below every logit, and finite, so that sums can be compared.
@@ -776,7 +776,7 @@ def _merge_examples(examples: Sequence[Example], logits: Sequence[Floats]) -> tu
 
 
 def _mean(values: Sequence[float]) -> float:
-    """numpy's mean, of the few numbers that it sums one after the other without numpy."""
+    """The mean exactly as numpy computes it; of a few values in Python, which is faster."""
     return reduce(add, values) / len(values) if len(values) < SUMMED_IN_ORDER else float(np.mean(values))
 
 

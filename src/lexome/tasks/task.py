@@ -172,7 +172,7 @@ class Task(ABC):
     annotated    the types that a source annotates, for sources that do not annotate all
     asked        the types that are trained on and scored
     transitions  what a CRF head has learned, if there is one
-    table_keys   by setting that is a list of tables, the keys of these
+    table_keys   the keys of tables, by the setting that is a list of such tables
     """
 
     kind: ClassVar[str]
@@ -929,9 +929,9 @@ def _parts(passages: Sequence[Passage], starts: Ints) -> Iterator[tuple[Passage,
 
 
 def _adjoining(passages: Sequence[Passage]) -> list[Passage]:
-    """The passages, those with a single character between them, which is white space, as one.
+    """The passages, merged where only one character of white space is between them.
 
-    numpy's calls take longer than the few characters of most passages.
+    A call of numpy takes longer than its work on the few characters of a title or sentence.
     """
     blocks: list[list[Passage]] = []
     for passage in passages:

@@ -1,5 +1,6 @@
 """The table of formats, and how a file's format is told."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -72,11 +73,12 @@ def test_lines_of_our_own_are_told_from_other_json_with_their_keys() -> None:
     [
         ('[{"pmid": 1, "title": "BRCA1 binds", "abstract": ""}]', "jsonl"),
         (f"[{to_json(full_document(), all_keys=True).decode()}]", "jsonl"),
+        (json.dumps(full_document().to_dict()), "jsonl"),
         ('[\n {"id": "1", "infons": {}, "passages": [{"infons": {}, "offset": 0, "text": "BRCA1"}]}]', "bioc-json"),
         ('[{"pmid": "1", "title": "BRCA1", "authorString": "A B"}]', "europepmc"),
     ],
 )
-def test_an_array_of_records_is_told_from_other_json(text: str, name: str) -> None:
+def test_records_are_told_from_other_json(text: str, name: str) -> None:
     assert detect(source_of("a.json", text)).name == name
     assert detect_by_content(source_of("standard input", text)).name == name
 

@@ -286,7 +286,7 @@ def detect(source: Source) -> Format:
     head = _utf8_head(source)
     if not head.strip():
         raise empty_file(source)
-    if BY_NAME["jsonl"] in candidates and _OWN_ARRAY.match(head):
+    if BY_NAME["jsonl"] in candidates and _OWN_JSON.match(head):
         return BY_NAME["jsonl"]
     for format in candidates:
         if _SNIFFERS[format.name](head):
@@ -315,7 +315,7 @@ def detect_by_content(source: Source) -> Format:
     """The format of an unnamed stream, such as standard input, by its first bytes."""
     head = _utf8_head(source)
     # Every document of Lexome's own has a key "questions", as files of BioASQ have.
-    if _OWN_LINE.match(head) or _OWN_ARRAY.match(head):
+    if _OWN_LINE.match(head) or _OWN_JSON.match(head):
         return BY_NAME["jsonl"]
     for name in _BINARY_XML_AND_JSON:
         if _SNIFFERS[name](head):
@@ -343,9 +343,9 @@ def _utf8_head(source: Source) -> bytes:
 
 
 _OWN_LINE = re.compile(rb'\s*\{"id":"(?:[^"\\]|\\.)*","passages":\[(?:\{"offset":|\])')
-# Passages of BioC have no "kind".
-_OWN_ARRAY = re.compile(
-    rb'\s*\[\s*\{\s*"id":\s*"(?:[^"\\]|\\.)*",\s*"passages":\s*\[\s*'
+# The same with white space, alone or in an array. Passages of BioC have no "kind".
+_OWN_JSON = re.compile(
+    rb'\s*(?:\[\s*)?\{\s*"id":\s*"(?:[^"\\]|\\.)*",\s*"passages":\s*\[\s*'
     rb'(?:\{\s*"offset":\s*\d+,\s*"text":\s*"(?:[^"\\]|\\.)*",\s*"kind"|\])'
 )
 _PUBTATOR = re.compile(rb"^[^\s|]+\|[a-z]\|", re.MULTILINE)

@@ -482,6 +482,13 @@ def test_rare_forms_are_found_wherever_they_are(form: RareForm, data: st.DataObj
     assert [match.span() for match in form.finditer(text)] == [match.span() for match in form.pattern.finditer(text)]
 
 
+def test_names_at_one_place_are_in_the_same_order_in_every_process() -> None:
+    drugs = [f"{letter}MATINIB" for letter in "BCDFGHIK"]
+    text = ", ".join(f"{drug} p.Asn215Ser" for drug in drugs)
+    names = name_rules.apply_name_forms(text, [], [], types=TYPES)
+    assert [mention.type for mention in names] == ["Chemical", "Gene"] * len(drugs)
+
+
 def test_a_name_index_finds_the_longest_whole_words() -> None:
     index = NameIndex({"type 2 diabetes", "diabetes", "HIV-1", "x" * 200})
     text = "type 2 diabetes, HIV-12, HIV-1; diabetes_x"

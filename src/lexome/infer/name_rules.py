@@ -193,7 +193,9 @@ def apply_name_forms(
     if "Species" in types:
         found.update(Mention(*place, "Species", SCORE, RULE) for place in microbes(text))
         found.update(Mention(*place, "Species", SCORE, RULE) for place in short_binomials(text, kept))
-    return with_names(text, kept, sorted(found, key=lambda name: name.place), drops) if found else kept
+    # By type too: the order of a set of strings differs between processes.
+    ordered = sorted(found, key=lambda name: (name.place, name.type))
+    return with_names(text, kept, ordered, drops) if found else kept
 
 
 @cache

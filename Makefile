@@ -101,7 +101,8 @@ encoder: $(DEV)/ready
 	test -d checkpoints/encoder || $(DEV)/bin/lexome convert-model runs/encoder/model checkpoints/encoder --outputs 1 --dtype bfloat16
 
 # The card of the model in models/, with the calibration table of the new one in build/.
-card = { sed '/^\#\# Calibration/,$$d' models/$(1)/README.md; sed -n '/^\#\# Calibration/,$$p' build/$(1)/README.md; } \
+card = { sed '/^\#\# Calibration/,$$d' models/$(1)/README.md; \
+  sed -n '/^\#\# Calibration/,$$p' build/$(1)/README.md | sed "/^The checkpoint's own card follows/,\$$d"; } \
   > build/$(1).md && mv build/$(1).md build/$(1)/README.md
 
 # Trains the relation model in models/ from the encoder there: all pairs in one pass, then one pass per subject. The model has

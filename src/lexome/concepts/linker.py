@@ -198,8 +198,8 @@ class _Context:
         others = self.after_species.get(gene.text, ())
         return bool(others) and taxon not in others and taxon not in self.species.nearby(gene.start, gene.end)
 
-    def is_human_by_case(self, gene: Span, taxon: str) -> bool:
-        """Whether a gene of `taxon` would be a guess: a symbol in capitals, as of human genes, and no species anywhere.
+    def suggests_human_by_case(self, gene: Span, taxon: str) -> bool:
+        """Whether a symbol is written as of human genes, not of `taxon`, in a document that implies no species.
 
         Dictionaries have genes of mice under new symbols that human genes have there under old ones only: SEPTIN1.
         """
@@ -422,7 +422,7 @@ class Linker:
         if (
             type == GENE
             and taxon
-            and (context.is_of_other_species(span, taxon) or context.is_human_by_case(span, taxon))
+            and (context.is_of_other_species(span, taxon) or context.suggests_human_by_case(span, taxon))
         ):
             return Explanation(span, (), 0.0, shown)
         if probability < threshold or _is_doubtful(best, context.long_form_of.get(span.text)):
